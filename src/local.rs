@@ -6,7 +6,7 @@ use crate::apply::generator::{OnSkipped, Plans};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart, SourcePlans};
 use crate::checksum_cache::{CacheInUse, WantedFile};
 use crate::digest::{Comparison, PlainDigest};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::compare::same_bytes;
 use crate::fs::ids::Ids;
@@ -45,9 +45,9 @@ impl EventSink for TextReporter {
         TextReporter::report(self, event);
     }
 
-    fn delivery_failure(&self) -> Option<Exit> {
+    fn delivery_failure(&self) -> Option<Error> {
         if self.lines_are_lost() {
-            Some(Exit::Message)
+            Some(Error::new(Exit::Message, ""))
         } else {
             None
         }

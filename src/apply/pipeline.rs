@@ -12,8 +12,7 @@ use crate::apply::facts::ItemPrinter;
 use crate::apply::generator::{ListFirst, Plans, Top};
 use crate::apply::twins::Twins;
 use crate::apply::{Chosen, ContentPeer, Context, LateRemovals};
-use crate::error::Result;
-use crate::exit::Exit;
+use crate::error::{Error, Result};
 use crate::filter::{Chain, Side};
 use crate::flist::Entry;
 use crate::fs::copy::UnsupportedCalls;
@@ -38,8 +37,8 @@ use std::sync::Arc;
 pub trait EventSink: Send {
     /// Handles one event.
     fn report(&mut self, event: &Event);
-    /// Returns the exit code with which the run must end because events cannot be delivered any more.
-    fn delivery_failure(&self) -> Option<Exit>;
+    /// Returns the error with which the run must end because events cannot be delivered any more.
+    fn delivery_failure(&self) -> Option<Error>;
 }
 
 /// Supplies the listings of the source.

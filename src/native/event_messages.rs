@@ -14,19 +14,26 @@ use crate::session::event_relay::EventQueue;
 /// Sends the events of a server to its client.
 pub struct RemoteReporter<'a> {
     pub connection: &'a NativeConnection,
-    /// The exit code once events can no longer be sent.
-    pub lost: Option<Exit>,
+    /// The error once events can no longer be sent.
+    pub lost: Option<Error>,
 }
 
 impl EventSink for RemoteReporter<'_> {
     fn report(&mut self, event: &Event) {
         if let Err(error) = self.connection.send(&Message::Event(event.clone())) {
-            self.lost.get_or_insert(error.exit);
+            self.lost.get_or_insert(error);
         }
     }
 
-    fn delivery_failure(&self) -> Option<Exit> {
-        self.lost
+    /// An event that cannot be encoded is a cause of its own. That of a lost connection is known at both ends.
+    fn delivery_failure(&self) -> Option<Error> {
+        let lost = self.lost.as_ref()?;
+        let is_cause = lost.exit == Exit::Protocol;
+        Some(if is_cause {
+            lost.clone()
+        } else {
+            Error::new(lost.exit, "")
+        })
     }
 }
 
@@ -66,7 +73,9 @@ mod tests {
     use crate::native::receiver_inbox::ReceiverInbox;
     use crate::native::tests::reporter_to;
     use crate::options::Options;
+    use crate::plan::planned::PlannedAction;
     use crate::proto::ProtocolSupport;
+    use crate::proto::limits::PLANNED_MAX_BYTES;
     use crate::session::event_relay::SharedReporter;
     use parking_lot::Mutex;
     use std::sync::atomic::AtomicBool;
@@ -103,6 +112,23 @@ mod tests {
     }
 
     #[test]
+    fn relay_reports_why_an_event_cannot_be_encoded() {
+        let connection = NativeConnection::new((ProtocolSupport::ours(0).dialect)(1));
+        let mut remote_reporter = RemoteReporter {
+            connection: &connection,
+            lost: None,
+        };
+        let action = PlannedAction {
+            path: vec![b'p'; PLANNED_MAX_BYTES],
+            ..PlannedAction::of_new_root(0o755)
+        };
+        remote_reporter.report(&Event::Planned(Box::new(action)));
+        let error = remote_reporter.delivery_failure().expect("it is too long");
+        let message = String::from_utf8_lossy(&error.message);
+        assert!(message.contains("planned action is"), "{message}");
+    }
+
+    #[test]
     fn relay_reports_the_loss_of_the_client() {
         let connection = NativeConnection::new((ProtocolSupport::ours(0).dialect)(1));
         let mut remote_reporter = RemoteReporter {
@@ -113,6 +139,9 @@ mod tests {
         assert_eq!(remote_reporter.delivery_failure(), None);
         connection.shut(Error::new(Exit::Stream, "gone"));
         remote_reporter.report(&Event::Note(b"lost".to_vec()));
-        assert_eq!(remote_reporter.delivery_failure(), Some(Exit::Stream));
+        assert_eq!(
+            remote_reporter.delivery_failure(),
+            Some(Error::new(Exit::Stream, ""))
+        );
     }
 }

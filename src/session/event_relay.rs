@@ -1,6 +1,7 @@
 //! Where events go: to the reporter of this process, or to the client.
 
 use crate::apply::pipeline::EventSink;
+use crate::error::Error;
 use crate::exit::Exit;
 use crate::report::TextReporter;
 use crate::report::event::{Event, Update};
@@ -40,9 +41,9 @@ impl EventSink for SharedReporter<'_, '_> {
         reporter.report(event);
     }
 
-    fn delivery_failure(&self) -> Option<Exit> {
+    fn delivery_failure(&self) -> Option<Error> {
         if self.reporter.lock().lines_are_lost() {
-            Some(Exit::Message)
+            Some(Error::new(Exit::Message, ""))
         } else {
             None
         }

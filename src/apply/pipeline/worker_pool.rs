@@ -132,8 +132,8 @@ struct RunState {
     tally: Mutex<Tally>,
     /// The error that stops the run.
     fatal: Mutex<Option<Error>>,
-    /// The exit code once the listener cannot receive events any more.
-    delivery_failure: Mutex<Option<Exit>>,
+    /// The error once the listener cannot receive events any more.
+    delivery_failure: Mutex<Option<Error>>,
 }
 
 impl RunState {
@@ -159,8 +159,8 @@ impl RunState {
                 listener.report(event);
             }
         }
-        if let Some(exit) = listener.delivery_failure() {
-            self.delivery_failure.lock().get_or_insert(exit);
+        if let Some(error) = listener.delivery_failure() {
+            self.delivery_failure.lock().get_or_insert(error);
             context.process.stop.store(true, Ordering::Relaxed);
         }
     }
@@ -202,8 +202,8 @@ impl RunState {
         {
             return Err(error);
         }
-        if let Some(exit) = delivery_failure {
-            return Err(Error::new(exit, "").by("sender"));
+        if let Some(error) = delivery_failure {
+            return Err(error.by("sender"));
         }
         let held_back = ended?;
         context.go_on()?;

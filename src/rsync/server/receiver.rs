@@ -3,7 +3,7 @@
 use super::{ClientLists, RsyncServer};
 use crate::apply::facts::{ItemPrinter, SourceFacts};
 use crate::apply::pipeline::EventSink;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::flist::Kind;
@@ -192,7 +192,7 @@ struct ReceiverReporter<'a, 's> {
     /// Whether the log knows the directory of the destination.
     is_placed: bool,
     /// The exit code once events can no longer be sent.
-    lost: Option<Exit>,
+    lost: Option<Error>,
 }
 
 impl ReceiverReporter<'_, '_> {
@@ -320,11 +320,11 @@ impl ReceiverReporter<'_, '_> {
 impl EventSink for ReceiverReporter<'_, '_> {
     fn report(&mut self, event: &Event) {
         if let Err(error) = self.send(event) {
-            self.lost.get_or_insert(error.exit);
+            self.lost.get_or_insert(Error::new(error.exit, ""));
         }
     }
 
-    fn delivery_failure(&self) -> Option<Exit> {
-        self.lost
+    fn delivery_failure(&self) -> Option<Error> {
+        self.lost.clone()
     }
 }
