@@ -6,7 +6,9 @@ mod rules_in_dir;
 
 pub use self::contents::Contents;
 use self::contents::ListedDigest;
-use self::origins::{drop_duplicates, is_named, leave_out_further, repeated_dirs, times_of};
+use self::origins::{
+    drop_duplicates, has_repeats, is_named, leave_out_further, repeated_dirs, times_of,
+};
 use self::rules_in_dir::RulesInDir;
 use crate::filter::{Chain, Side};
 use crate::flist::entry::Stat;
@@ -132,7 +134,7 @@ impl SourceWalk<'_> {
         }
         Arc::make_mut(&mut found.listing.list).sort();
         let repeated = repeated_dirs(&found.listing.list, &origins);
-        if origins.len() > 1 {
+        if origins.len() > 1 || has_repeats(&found.listing.list) {
             drop_duplicates(Arc::make_mut(&mut found.listing.list), &origins);
         }
         if let Some(contents) = &self.contents {

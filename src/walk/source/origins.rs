@@ -289,6 +289,15 @@ pub(super) fn repeated_dirs(list: &DirList, origins: &[Origin]) -> HashSet<Vec<u
         .collect()
 }
 
+/// Returns whether a sorted list has a name twice. One directory can bring that about as well as several origins: a network
+/// file system repeats names if the directory changes while it is listed.
+pub(super) fn has_repeats(list: &DirList) -> bool {
+    let is_repeated = |pair: &[Entry]| {
+        pair[0].is_dir() == pair[1].is_dir() && list.name(&pair[0]) == list.name(&pair[1])
+    };
+    list.entries.windows(2).any(is_repeated)
+}
+
 /// Keeps the entry of the first argument of each name. A directory wins over any other kind, because it may have
 /// content.
 pub(super) fn drop_duplicates(list: &mut DirList, origins: &[Origin]) {
@@ -327,8 +336,7 @@ mod tests {
     use crate::path::RelPath;
     use crate::walk::source_dir::{Base, BaseRoot};
 
-    #[test]
-    fn origins_beyond_the_maximum_are_skipped() {
+    fn origin(listing: Listing) -> Origin {
         let chain = Rules::new(Vec::new(), ChainOptions::default()).chain(Side::Sender, b"/");
         let root = BaseRoot::Open(Root::new(
             Dir::new(sys::open_dir_path(b"/").unwrap()),
@@ -340,15 +348,37 @@ mod tests {
             shown: Vec::new(),
             chain: chain.clone(),
         });
-        let listing = Listing::Named(Arc::new(Vec::new()));
-        let origin = Origin {
+        Origin {
             base,
             path: RelPath::root(),
             listing,
             chain,
             dev: None,
-        };
-        let mut origins = vec![origin; ORIGINS_MAX];
+        }
+    }
+
+    #[test]
+    fn name_that_one_directory_repeats_is_listed_once() {
+        let arguments = vec![0].into();
+        let origins = [origin(Listing::All {
+            below: true,
+            arguments,
+        })];
+        let mut list = DirList::default();
+        for (name, is_dir) in [(b"a", false), (b"b", false), (b"b", false), (b"d", true)] {
+            list.push_name(name, is_dir);
+        }
+        assert!(has_repeats(&list));
+        drop_duplicates(&mut list, &origins);
+        let names: Vec<_> = list.entries.iter().map(|entry| list.name(entry)).collect();
+        assert_eq!(names, [b"a", b"b", b"d"]);
+        assert!(!has_repeats(&list));
+    }
+
+    #[test]
+    fn origins_beyond_the_maximum_are_skipped() {
+        let listing = Listing::Named(Arc::new(Vec::new()));
+        let mut origins = vec![origin(listing); ORIGINS_MAX];
         let mut found = ListedDir::default();
         found.listing.may_delete = true;
         leave_out_further(&mut origins, &mut found);
