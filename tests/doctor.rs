@@ -227,7 +227,8 @@ fn faults_have_a_next_step() {
 fn enrolled_host_is_reached_over_every_transport() {
     let scene = Scene::new();
     scene.enroll("--root=TOP/in --read-only");
-    ssh_to_server(&scene, "");
+    // A login shell that prints something.
+    ssh_to_server(&scene, "echo Welcome");
     let (code, lines) = doctor(&scene, "host");
     assert_eq!(code, Some(0), "{lines:?}");
     assert_found(&lines, "ssh login", "ok", "works");

@@ -52,17 +52,20 @@ impl Introduction {
         crate::report::json::text_of(self).unwrap_or_default()
     }
 
-    /// Parses the last line of a remote shell's output, because a login shell may print something before it. On
-    /// failure, returns a description of the error.
+    /// Parses the output of a remote shell. On failure, returns a description of the error.
     pub fn read(output: &[u8]) -> Result<Introduction, String> {
         let output = String::from_utf8_lossy(output);
-        let line = output
-            .lines()
-            .rev()
-            .find(|line| !line.trim().is_empty())
-            .unwrap_or_default();
-        serde_json::from_str(line).map_err(|error| error.to_string())
+        serde_json::from_str(last_line(&output)).map_err(|error| error.to_string())
     }
+}
+
+/// Returns the last line of a remote shell's output that is not blank: a login shell may print something before the
+/// answer.
+pub fn last_line(output: &str) -> &str {
+    let mut lines = output.lines().rev();
+    lines
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::cmd::enroll;
 use crate::env::Env;
 use crate::transport::shell::ShellExit;
 use crate::trust::Pin;
+use crate::trust::enroll_reply::last_line;
 use crate::trust::grants::Grant;
 use crate::trust::timestamp::Timestamp;
 use serde::Deserialize;
@@ -29,7 +30,9 @@ struct RemoteGrant {
 pub(super) fn own_grant(env: &Env, reach: &RemoteHost, pin: &Pin) -> DoctorCheck {
     let argv = enroll::argv(reach, &ServerAction::Grants { json: true }.words());
     let grants = match ask(env, &argv) {
-        Ok((ShellExit::Code(0), text)) => serde_json::from_str::<Vec<RemoteGrant>>(text.trim()),
+        Ok((ShellExit::Code(0), text)) => {
+            serde_json::from_str::<Vec<RemoteGrant>>(last_line(&text))
+        }
         _ => {
             return DoctorCheck::warn(
                 "grant there",
