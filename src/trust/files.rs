@@ -8,7 +8,7 @@ use crate::flist::entry::Time;
 use crate::fs::{sys, trusted_path};
 use crate::options::LinkOwners;
 use crate::report::event::errno_words;
-use crate::work::clock;
+use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,11 +17,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The maximum length of a file to read.
 const FILE_MAX_BYTES: usize = 4 << 20;
 /// The lock file of a directory; it is empty and never removed.
 const LOCK: &[u8] = b".lock";
+/// How long to wait for other processes that change a file. Each holds the lock for a moment, unless it is stopped or
+/// its disk hangs.
+pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long the change of a cache may wait for other processes. Without it, the next run finds out the same.
+pub const CACHE_WAIT_MAX: Duration = Duration::from_millis(500);
+/// How often the lock is tried meanwhile.
+const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Who besides its owner may read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,14 +96,23 @@ pub struct Locked {
 }
 
 impl Locked {
-    /// Locks the directory, and waits for other processes that have locked it. Creates it with mode 0700 if it is
-    /// missing.
-    pub fn take(path: &Path) -> Result<Locked> {
+    /// Locks the directory, and waits for other processes that have locked it, but at most `wait_max`. Creates it with
+    /// mode 0700 if it is missing.
+    pub fn take(path: &Path, wait_max: Duration) -> Result<Locked> {
         let dir = private_dir(path)?;
         let lock = path.join(std::ffi::OsStr::from_bytes(LOCK));
         let fd = sys::open_append_at(dir.as_fd(), LOCK, 0o600)
             .map_err(|error| failed("open", &lock, &error))?;
-        sys::lock(fd.as_fd()).map_err(|error| failed("lock", &lock, &error))?;
+        let since = Since::now();
+        while !sys::try_lock(fd.as_fd()).map_err(|error| failed("lock", &lock, &error))? {
+            if since.elapsed() >= wait_max {
+                let shown = lock.display();
+                let words =
+                    format!("sparsync: cannot lock {shown}: another process holds the lock");
+                return Err(Error::new(Exit::FileIo, words));
+            }
+            std::thread::sleep(LOCK_INTERVAL);
+        }
         Ok(Locked {
             path: path.to_owned(),
             dir,
@@ -225,6 +242,8 @@ pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
     const HEAD: &str;
     /// The key that identifies a table.
     const ID: &str;
+    /// How long a change may wait for other processes.
+    const WAIT_MAX: Duration = LOCK_WAIT_MAX;
 
     /// Checks what the types cannot express; errors are created by [`mistaken`].
     fn check(&self, path: &Path) -> Result<()>;
@@ -252,7 +271,7 @@ pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
 
     /// Changes the file under the directory's lock; writes it only if the list has changed.
     fn change<T>(places: &Places, change: impl FnOnce(&mut Self) -> T) -> Result<T> {
-        let locked = Locked::take(&places.config)?;
+        let locked = Locked::take(&places.config, Self::WAIT_MAX)?;
         let (before, text) = Self::load_with_text(places)?;
         let mut list = before.clone();
         let result = change(&mut list);

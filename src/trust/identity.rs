@@ -1,6 +1,6 @@
 //! This user's private key on this machine: generated on first use, never sent.
 
-use super::files::{self, Locked, Secrecy};
+use super::files::{self, LOCK_WAIT_MAX, Locked, Secrecy};
 use super::paths::Places;
 use super::pin::Pin;
 use crate::error::{Error, Result};
@@ -38,7 +38,7 @@ impl Identity {
         if let Some(identity) = Identity::load(places)? {
             return Ok(identity);
         }
-        let locked = Locked::take(&places.config)?;
+        let locked = Locked::take(&places.config, LOCK_WAIT_MAX)?;
         // Another process may have created it meanwhile.
         if let Some(identity) = Identity::load(places)? {
             return Ok(identity);

@@ -1,11 +1,12 @@
 //! A cache of which program answers ssh on hosts that were not enrolled, so that a copy needs one login.
 
-use super::files::{List, renew};
+use super::files::{CACHE_WAIT_MAX, List, renew};
 use super::paths::Places;
 use super::timestamp::Timestamp;
 use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::time::Duration;
 
 /// The program that answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +81,7 @@ impl List for Logins {
     const FILE: &str = "logins.toml";
     const HEAD: &str = "# A cache of which program answers ssh on each host. This file can be deleted at any time.\n\n";
     const ID: &str = "host";
+    const WAIT_MAX: Duration = CACHE_WAIT_MAX;
 
     fn check(&self, _path: &Path) -> Result<()> {
         Ok(())
@@ -117,6 +119,32 @@ mod tests {
         assert!(
             !places.config.exists(),
             "the cache is not in the configuration"
+        );
+    }
+
+    /// A process that holds the lock can be stopped. Copies go on.
+    #[test]
+    fn answer_is_not_cached_if_another_process_holds_the_lock() {
+        let top = tempfile::tempdir().unwrap();
+        let places = Places {
+            config: top.path().to_owned(),
+            state: top.path().to_owned(),
+        };
+        let remember = || Logins::remember(&places, "a", Some(Answers::Rsync), Timestamp(0));
+        let held = std::fs::File::create(top.path().join(".lock")).unwrap();
+        held.lock().unwrap();
+        let error = remember().unwrap_err();
+        let words = "another process holds the lock";
+        assert!(
+            String::from_utf8_lossy(&error.message).contains(words),
+            "{error}"
+        );
+        assert_eq!(Logins::recall(&places, "a", Timestamp(0)), None);
+        held.unlock().unwrap();
+        remember().unwrap();
+        assert_eq!(
+            Logins::recall(&places, "a", Timestamp(0)),
+            Some(Answers::Rsync)
         );
     }
 

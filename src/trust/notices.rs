@@ -1,11 +1,12 @@
 //! Which hosts were reported to the user lately, so that a notice is printed once a day.
 
-use super::files::{List, renew};
+use super::files::{CACHE_WAIT_MAX, List, renew};
 use super::paths::Places;
 use super::timestamp::Timestamp;
 use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::time::Duration;
 
 /// A host, and until when its notice is not repeated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +59,7 @@ impl List for Notices {
     const HEAD: &str =
         "# Which notices were printed lately. This file can be deleted at any time.\n\n";
     const ID: &str = "host";
+    const WAIT_MAX: Duration = CACHE_WAIT_MAX;
 
     fn check(&self, _path: &Path) -> Result<()> {
         Ok(())
