@@ -47,6 +47,8 @@ pub mod source;
 
 pub mod event_messages;
 
+pub mod module_encoder;
+
 pub mod client;
 
 pub mod server;
