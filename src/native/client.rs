@@ -18,7 +18,7 @@ use crate::native::handshake::{receive_greeting, receive_verdict};
 use crate::native::receiver_inbox::{AtServer, ReceiverHandler, ReceiverInbox};
 use crate::native::reported_dirs::ReportedDirs;
 use crate::native::sender_inbox::SenderInbox;
-use crate::native::session_io::{NativeIo, dress};
+use crate::native::session_io::{NativeIo, wrap_link};
 use crate::native::shortcuts::Shortcuts;
 use crate::native::source::NativeSource;
 use crate::options::algorithm::Algorithm as _;
@@ -208,12 +208,12 @@ impl NativeClient<'_> {
         }
         reporter.banner();
         let sends = !self.client.setup.server_sends;
-        let when = compression_choice::compression_policy(codec, compress.level, theirs.features);
+        let policy = compression_choice::compression_policy(codec, compress.level, theirs.features);
         let session_io = NativeIo {
             connection: &connection,
             dialect: (self.support.dialect)(version),
             timeout_secs: self.client.options.connect.timeout_secs,
-            link: dress(link, sends, when, &connection),
+            link: wrap_link(link, sends, policy, &connection),
             traffic: traffic.clone(),
         };
         let checksums = native_checksums(

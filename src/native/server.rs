@@ -19,7 +19,7 @@ use crate::native::received_plan::ReceivedPlan;
 use crate::native::receiver_inbox::{AtServer, ReceiverInbox};
 use crate::native::reported_dirs::ReportedDirs;
 use crate::native::sender_inbox::SenderInbox;
-use crate::native::session_io::{NativeIo, dress};
+use crate::native::session_io::{NativeIo, wrap_link};
 use crate::native::shortcuts::Shortcuts;
 use crate::native::source::NativeSource;
 use crate::options::{Options, Output, PlanUse};
@@ -29,6 +29,7 @@ use crate::proto::{Dialect, Encoder, Greeting, Message, ProtocolSupport, Setup};
 use crate::report::event::Event;
 use crate::report::explainer::Explainer;
 use crate::report::{Tally, totals_line};
+use crate::session::checksums::SessionChecksums;
 use crate::session::io_threads::counted;
 use crate::session::module_log::ModuleLog;
 use crate::session::receiver::Receiver;
@@ -104,66 +105,45 @@ impl Server<'_> {
         {
             return exit;
         }
-        let role = if setup.server_sends {
-            "sender"
-        } else {
-            "receiver"
-        };
-        let server_sends = setup.server_sends;
+
         let settled = settled.map_err(Refusal::into_error);
-        let ceiling = settled
-            .as_ref()
-            .map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
-        let timeout_secs = settled
-            .as_ref()
-            .map_or(0, |settled| settled.options.connect.timeout_secs);
-        let output = settled
-            .as_ref()
-            .map(|settled| settled.options.output.clone())
-            .unwrap_or_default();
-        let encoder = self.encoder((support.dialect)(version), output);
+        let stream = match &settled {
+            Ok(settled) => StreamSettings::for_request(settled, &theirs),
+            Err(_) => StreamSettings::default(),
+        };
+        let encoder = self.encoder((support.dialect)(version), stream.output);
         let connection = Arc::new(
             NativeConnection::new(encoder)
                 .growing()
-                .below(ceiling)
-                .timing_out(timeout_secs),
+                .below(stream.ceiling)
+                .timing_out(stream.timeout_secs),
         );
-        let when = settled
-            .as_ref()
-            .map_or(CompressionPolicy::Never, |settled| {
-                let compress = &settled.options.delta.compress;
-                compression_choice::compression_policy(
-                    compress.choice,
-                    compress.level,
-                    theirs.features,
-                )
-            });
         let (link, traffic) = counted(link);
+        let server_sends = setup.server_sends;
         let session_io = NativeIo {
             connection: &connection,
             dialect: (support.dialect)(version),
-            timeout_secs,
-            link: dress(link, server_sends, when, &connection),
+            timeout_secs: stream.timeout_secs,
+            link: wrap_link(link, server_sends, stream.compression, &connection),
             traffic: traffic.clone(),
         };
+
+        let role = if server_sends { "sender" } else { "receiver" };
         let settled = match settled {
             Ok(settled) => settled,
             Err(error) => {
-                let exit = error.exit;
                 if let Some(log) = &self.daemon {
                     log.end(&error, role);
                 }
-                // Sends the error, which this end has as well.
-                let inbox = SenderInbox::default();
-                let _ = session_io.handled_by(&inbox).hold(&inbox, || Err(error));
-                return exit;
+                return report_rejection(session_io, error);
             }
         };
         let mut tally = Tally::default();
-        let ended = self.run_role(session_io, settled, setup, theirs, &mut tally);
-        let exit = ended
-            .as_ref()
-            .map_or_else(|error| error.exit, |()| tally.exit_of_server());
+        let ended = self.run_role(session_io, settled, &setup, theirs, &mut tally);
+        let exit = match &ended {
+            Ok(()) => tally.exit_of_server(),
+            Err(error) => error.exit,
+        };
         if let Some(log) = &self.daemon {
             if server_sends || exit == Exit::Ok {
                 (log.put)(totals_line(traffic.counts(), tally.total_bytes).as_bytes());
@@ -180,162 +160,53 @@ impl Server<'_> {
         &self,
         session_io: NativeIo<'_>,
         settled: SettledSetup,
-        setup: Setup,
+        setup: &Setup,
         theirs: Greeting,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let SettledSetup {
-            mut options,
-            rules,
-            operands,
-            listed,
-            repeats,
-            server_stops,
-            ..
-        } = settled;
-        let connection = session_io.connection;
+        let mut options = settled.options;
         if setup.wants.planned {
             options.plan_use = PlanUse::Record;
         }
-        let interrupted = &AtomicBool::new(false);
         let explainer = Explainer::new(&options.explained);
         let plan = if options.plan_use == PlanUse::Replay && !setup.server_sends {
             Some(ReceivedPlan::new(options.connect.max_alloc_bytes))
         } else {
             None
         };
-        let process = Process {
-            explainer: explainer.as_ref(),
-            stored: plan.as_ref().map(|plan| plan as &dyn StoredPlan),
-            ..self.process
-        };
-        let gauge = None;
-        let run_context = RunContext {
-            options: &options,
-            rules: &rules,
-            process,
-            repeats,
-            interrupted,
-            gauge,
-        };
-        let checksums = native_checksums(
-            &theirs.key,
-            options.checksum_cache.is_some(),
-            options.plan_use != PlanUse::Free,
-        );
-        let with_cause = |error: Error| match error.exit {
-            Exit::Signal if server_stops.load(Ordering::Relaxed) => {
-                Error::new(Exit::Terminated, "sparsync: the server was stopped")
-            }
-            _ => error,
+        let run = ServedRun {
+            run_context: RunContext {
+                options: &options,
+                rules: &settled.rules,
+                process: Process {
+                    explainer: explainer.as_ref(),
+                    stored: plan.as_ref().map(|plan| plan as &dyn StoredPlan),
+                    ..self.process
+                },
+                repeats: settled.repeats,
+                interrupted: &AtomicBool::new(false),
+                gauge: None,
+            },
+            setup,
+            server_stops: &settled.server_stops,
+            checksums: native_checksums(
+                &theirs.key,
+                options.checksum_cache.is_some(),
+                options.plan_use != PlanUse::Free,
+            ),
+            theirs,
         };
         if setup.server_sends {
-            let inbox = SenderInbox::default();
-            let report = |event: Event| connection.send(&Message::Event(event));
-            let shortcuts = Shortcuts::for_run(&options, setup.wants);
-            let peer = NativeDest {
-                connection,
-                inbox: &inbox,
-                facts: dest_facts(shortcuts.unrequested, theirs.features & TAKES_TOTALS != 0),
-                plan: None,
-                waits_for_dirs: setup.wants.progress,
-            };
-            let reported_dirs = ReportedDirs {
-                connection,
-                inbox: &inbox,
-                digester: SourceDigester {
-                    key: theirs.key,
-                    options: &options,
-                },
-                guess: theirs.guess,
-            };
-            let dest_dirs: Option<&dyn DestDirs> = if shortcuts.compare {
-                Some(&reported_dirs)
-            } else {
-                None
-            };
-            let sender = Sender {
-                run_context,
-                peer: &peer,
-                dest_dirs,
-                checksums,
-                receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
-                wants: setup.wants,
-                throttle: throttle(&run_context),
-                profile: setup.profile,
-                unsent: Default::default(),
-                report: &report,
-                opened: Mutex::default(),
-                late_removals: LateRemovals::default(),
-            };
-            let run = SenderRun {
-                session_io: session_io.handled_by(&inbox),
-                handler: &inbox,
-                sender: &sender,
-                source: SenderSource {
-                    arguments: &operands,
-                    listed: listed.as_deref(),
-                    prefetch: None,
-                    sent_roots: None,
-                },
-                events: None,
-            };
-            return run_sender(run, tally, with_cause);
+            let listed = settled.listed.as_deref();
+            return run.send(session_io, &settled.operands, listed, tally);
         }
-        let inbox = ReceiverInbox::default();
-        let at_server = AtServer {
-            plan: plan.as_ref(),
-        };
-        let handler = receiver_handler(
-            &run_context,
-            setup.wants,
-            &inbox,
-            connection,
-            Some(at_server),
-        );
         let dest = if options.select.list_only {
             None
         } else {
             // Wildcards may have expanded to several names; rsync uses the first.
-            operands.into_iter().next()
+            settled.operands.into_iter().next()
         };
-        let digests = DestDigests {
-            connection,
-            inbox: &inbox,
-            key: theirs.key,
-            prescan: None,
-        };
-        let peer = NativeSource {
-            run_context,
-            connection,
-            inbox: &inbox,
-            facts: source_facts(&checksums),
-            checksums,
-            awaits_bye: false,
-            profile: setup.profile,
-        };
-        let receiver = Receiver {
-            run_context,
-            peer: &peer,
-            dir_reports: Some(&digests),
-            dest,
-            request: Arc::new(ResponseValidator::anything(run_context.options)),
-            wants: setup.wants,
-            printer: ItemPrinter::Us {
-                when: ReportTime::Done,
-            },
-        };
-        let mut reporter = RemoteReporter {
-            connection,
-            lost: None,
-        };
-        let run = ReceiverRun {
-            session_io: session_io.handled_by(&handler),
-            handler: &handler,
-            receiver: &receiver,
-            listener: ReceiverListener::Server(&mut reporter),
-        };
-        run_receiver(run, tally, with_cause)
+        run.receive(session_io, dest, plan.as_ref(), tally)
     }
 
     /// Returns the encoder of a session, which in a daemon also writes its log.
@@ -351,6 +222,196 @@ impl Server<'_> {
     }
 }
 
+/// How the stream to a client is encoded and written. The default is for the error of a rejected request.
+struct StreamSettings {
+    /// How far windows may grow.
+    ceiling: Ceiling,
+    /// 0: no timeout.
+    timeout_secs: u32,
+    /// The client's options for output, which decide what a daemon logs.
+    output: Output,
+    /// How a sender compresses.
+    compression: CompressionPolicy,
+}
+
+impl Default for StreamSettings {
+    fn default() -> StreamSettings {
+        StreamSettings {
+            ceiling: Ceiling::default(),
+            timeout_secs: 0,
+            output: Output::default(),
+            compression: CompressionPolicy::Never,
+        }
+    }
+}
+
+impl StreamSettings {
+    fn for_request(settled: &SettledSetup, theirs: &Greeting) -> StreamSettings {
+        let options = &settled.options;
+        let compress = &options.delta.compress;
+        StreamSettings {
+            ceiling: settled.ceiling.clone(),
+            timeout_secs: options.connect.timeout_secs,
+            output: options.output.clone(),
+            compression: compression_choice::compression_policy(
+                compress.choice,
+                compress.level,
+                theirs.features,
+            ),
+        }
+    }
+}
+
+/// A run that a client has requested and that the server serves.
+struct ServedRun<'a> {
+    run_context: RunContext<'a>,
+    /// The request.
+    setup: &'a Setup,
+    /// The greeting of the client.
+    theirs: Greeting,
+    checksums: SessionChecksums,
+    /// See [`SettledSetup::server_stops`].
+    server_stops: &'a AtomicBool,
+}
+
+impl ServedRun<'_> {
+    /// Sends the source. `listed`: the names listed by `--files-from`.
+    fn send(
+        self,
+        session_io: NativeIo<'_>,
+        arguments: &[Vec<u8>],
+        listed: Option<&[Vec<u8>]>,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let connection = session_io.connection;
+        let options = self.run_context.options;
+        let wants = self.setup.wants;
+        let inbox = SenderInbox::default();
+        let report = |event: Event| connection.send(&Message::Event(event));
+        let shortcuts = Shortcuts::for_run(options, wants);
+        let takes_totals = self.theirs.features & TAKES_TOTALS != 0;
+        let peer = NativeDest {
+            connection,
+            inbox: &inbox,
+            facts: dest_facts(shortcuts.unrequested, takes_totals),
+            plan: None,
+            waits_for_dirs: wants.progress,
+        };
+        let reported_dirs = ReportedDirs {
+            connection,
+            inbox: &inbox,
+            digester: SourceDigester {
+                key: self.theirs.key,
+                options,
+            },
+            guess: self.theirs.guess,
+        };
+        let dest_dirs: Option<&dyn DestDirs> = if shortcuts.compare {
+            Some(&reported_dirs)
+        } else {
+            None
+        };
+        let sender = Sender {
+            run_context: self.run_context,
+            peer: &peer,
+            dest_dirs,
+            checksums: self.checksums,
+            receiver_is_super: self.theirs.features & ACTS_AS_SUPER != 0,
+            wants,
+            throttle: throttle(&self.run_context),
+            profile: self.setup.profile,
+            unsent: Default::default(),
+            report: &report,
+            opened: Mutex::default(),
+            late_removals: LateRemovals::default(),
+        };
+        let run = SenderRun {
+            session_io: session_io.handled_by(&inbox),
+            handler: &inbox,
+            sender: &sender,
+            source: SenderSource {
+                arguments,
+                listed,
+                prefetch: None,
+                sent_roots: None,
+            },
+            events: None,
+        };
+        run_sender(run, tally, |error| cause_of(error, self.server_stops))
+    }
+
+    /// Receives into the destination; `None`: lists the source. `plan`: the one that the run carries out, which the client
+    /// sends.
+    fn receive(
+        self,
+        session_io: NativeIo<'_>,
+        dest: Option<Vec<u8>>,
+        plan: Option<&ReceivedPlan>,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let connection = session_io.connection;
+        let run_context = self.run_context;
+        let wants = self.setup.wants;
+        let inbox = ReceiverInbox::default();
+        let at_server = AtServer { plan };
+        let handler = receiver_handler(&run_context, wants, &inbox, connection, Some(at_server));
+        let digests = DestDigests {
+            connection,
+            inbox: &inbox,
+            key: self.theirs.key,
+            prescan: None,
+        };
+        let peer = NativeSource {
+            run_context,
+            connection,
+            inbox: &inbox,
+            facts: source_facts(&self.checksums),
+            checksums: self.checksums,
+            awaits_bye: false,
+            profile: self.setup.profile,
+        };
+        let receiver = Receiver {
+            run_context,
+            peer: &peer,
+            dir_reports: Some(&digests),
+            dest,
+            request: Arc::new(ResponseValidator::anything(run_context.options)),
+            wants,
+            printer: ItemPrinter::Us {
+                when: ReportTime::Done,
+            },
+        };
+        let mut reporter = RemoteReporter {
+            connection,
+            lost: None,
+        };
+        let run = ReceiverRun {
+            session_io: session_io.handled_by(&handler),
+            handler: &handler,
+            receiver: &receiver,
+            listener: ReceiverListener::Server(&mut reporter),
+        };
+        run_receiver(run, tally, |error| cause_of(error, self.server_stops))
+    }
+}
+
+/// Returns the error that the client gets: a session that a signal ended may have ended because the server was stopped.
+fn cause_of(error: Error, server_stops: &AtomicBool) -> Error {
+    if error.exit == Exit::Signal && server_stops.load(Ordering::Relaxed) {
+        return Error::new(Exit::Terminated, "sparsync: the server was stopped");
+    }
+    error
+}
+
+/// Sends the client the error of its request. Returns the exit code.
+fn report_rejection(session_io: NativeIo<'_>, error: Error) -> Exit {
+    let exit = error.exit;
+    let inbox = SenderInbox::default();
+    // The result is the same error, or that it could not be sent.
+    let _ = session_io.handled_by(&inbox).hold(&inbox, || Err(error));
+    exit
+}
+
 /// Sends whether the client's request was granted. Returns the exit code if it was not, or if this cannot be sent.
 fn answer_request(
     link: &mut Link,
@@ -362,9 +423,9 @@ fn answer_request(
         Err(Refusal::NotGranted(error)) => Some(error),
         Err(Refusal::Failed(_)) => None,
     };
-    let sent = send_verdict(link, dialect, refused.map(Error::text));
-    sent.as_ref()
-        .err()
-        .or(refused)
-        .map_or(Ok(()), |error| Err(error.exit))
+    send_verdict(link, dialect, refused.map(Error::text)).map_err(|error| error.exit)?;
+    match refused {
+        Some(error) => Err(error.exit),
+        None => Ok(()),
+    }
 }

@@ -13,11 +13,11 @@ use std::sync::Arc;
 /// The size of a read while the stream is compressed.
 const BUFFERED_BYTES: usize = 128 << 10;
 
-/// Wraps the link so that the sender's stream is compressed in chunks, and that a peer without progress is noticed.
-pub fn dress(
+/// Wraps the link so that the sender's stream is compressed in chunks, and a peer that makes no progress is noticed.
+pub fn wrap_link(
     link: Link,
     sends: bool,
-    when: CompressionPolicy,
+    compression: CompressionPolicy,
     connection: &NativeConnection,
 ) -> Link {
     let link = Link {
@@ -28,7 +28,7 @@ pub fn dress(
         ..link
     };
     if sends {
-        let writer = CompressingWriter::new(link.writer, when, connection.as_it_is.clone());
+        let writer = CompressingWriter::new(link.writer, compression, connection.as_it_is.clone());
         return Link {
             writer: Box::new(writer),
             ..link
