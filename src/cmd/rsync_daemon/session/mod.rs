@@ -7,6 +7,8 @@ mod access;
 mod arguments;
 mod confinement;
 mod hooks;
+mod message_paths;
+mod module_options;
 mod peer;
 mod request;
 

@@ -2,6 +2,7 @@
 
 use super::arguments::{Arguments, Quoting};
 use super::hooks::request_vars;
+use super::message_paths::{MessagePlace, working_dirs};
 use super::peer::DaemonPeer;
 use super::{Accepted, DaemonConnection, ModulePlace, Refusal};
 use crate::cli::parse::GivenOption;
@@ -20,9 +21,7 @@ use crate::filter::ModuleRules;
 use crate::fs::charset::{self, NameCharset};
 use crate::fs::glob::{self, WildcardRules};
 use crate::fs::{sandbox, sys};
-use crate::options::{
-    FilesFrom, LinkOwners, Options, PeerLinks, Preserve, RemoveSource, RuleArg, StderrMode,
-};
+use crate::options::{FilesFrom, Options, RemoveSource, RuleArg};
 use crate::proto::greeting::BEHIND_RSYNC_OLDEST;
 use crate::proto::rsync::daemon::{ClientArgs, args_end, decode_client_args};
 use crate::report::format::Format;
@@ -364,128 +363,7 @@ impl DaemonConnection<'_> {
         };
         self.var(name)
     }
-
-    /// Adds the changes of permissions that a module requires to those of the client.
-    fn change_modes(
-        &self,
-        values: &Values,
-        sends: bool,
-        preserve: &mut Preserve,
-    ) -> Result<(), Error> {
-        let param = if sends {
-            Param::OutgoingChmod
-        } else {
-            Param::IncomingChmod
-        };
-        let Some(text) = self.text(values, param) else {
-            return Ok(());
-        };
-        let Some(required) = cli::value::chmod::parse(&text, self.env.umask) else {
-            // The value has variables. Otherwise, it is an error at start. Without the changes, files could be accessible
-            // to more users than the module permits.
-            self.log.put(
-                &[
-                    b"Invalid \"",
-                    param.name().as_bytes(),
-                    b"\" directive: ",
-                    &text,
-                ]
-                .concat(),
-            );
-            return Err(Error::usage(format!(
-                "ERROR: module has an invalid \"{}\"",
-                param.name()
-            )));
-        };
-        preserve.chmod.extend(required.iter().copied());
-        if !sends && !preserve.perms {
-            preserve.required_modes = required;
-        }
-        Ok(())
-    }
-
-    /// Applies the parameters of a module to the options of a client, except changes of permissions. Returns the timeout to announce.
-    fn apply(
-        &self,
-        values: &Values,
-        path: &ModulePath,
-        dest: &[u8],
-        munges: bool,
-        options: &mut Options,
-    ) -> u32 {
-        let most = cli::settle(&[verbosity(values.number(Param::MaxVerbosity))], &[], 0, 0)
-            .unwrap_or_default()
-            .output;
-        options.output.info.limit(&most.info);
-        options.output.debug.limit(&most.debug);
-        options.output.stderr = StderrMode::Client;
-        let preserve = &mut options.preserve;
-        let has_names = path.chroot.is_none() || values.raw(Param::NameConverter).is_some();
-        preserve.numeric_ids |= values
-            .optional_flag(Param::NumericIds)
-            .unwrap_or(!has_names);
-        preserve.fake_super = values.flag(Param::FakeSuper);
-        // Only the module decides whether links are munged.
-        preserve.munge_links = false;
-        preserve.peer_links = if munges {
-            PeerLinks::Munged
-        } else if path.is_whole_root() {
-            PeerLinks::AsSent
-        } else {
-            PeerLinks::Sanitized
-        };
-        if values.flag(Param::InsecureLinks) {
-            preserve.link_owners = LinkOwners::Anyone;
-        }
-        if let Some(noatime) = values.optional_flag(Param::OpenNoatime) {
-            options.select.open_noatime = noatime;
-        }
-        options.select.ignore_unreadable = values.flag(Param::IgnoreNonreadable);
-        options.delete.ignore_errors |= values.flag(Param::IgnoreErrors);
-        if self
-            .text(values, Param::DontCompress)
-            .is_some_and(|list| list == b"*")
-        {
-            options.delta.compress.level = Some(1);
-        }
-        let own_rate = match u64::try_from(self.args.bwlimit) {
-            Ok(kib @ 1..) => Some(kib * 1024),
-            Ok(0) | Err(_) => None,
-        };
-        let rate = &mut options.connect.bwlimit_bytes_per_sec;
-        *rate = lower(*rate, own_rate);
-        if options.place.temp_dir.is_none() {
-            options.place.temp_dir = self.text(values, Param::TempDir);
-        }
-        options.place.temp_dir_climbs = path.chroot.is_some();
-        if !path.is_whole_root() {
-            sanitize_options(options, &path.dir, dest);
-        }
-        // A client can only lower what protects this machine.
-        let own = cli::own_max_alloc_bytes(&|name| self.env.var(name));
-        let max_alloc = &mut options.connect.max_alloc_bytes;
-        *max_alloc = lower(*max_alloc, own);
-        let secs = u32::try_from(values.number(Param::Timeout)).unwrap_or(0);
-        let timeout = &mut options.connect.timeout_secs;
-        if secs > 0 && (*timeout == 0 || *timeout > secs) {
-            *timeout = secs;
-        }
-        secs
-    }
 }
-
-/// The option that requests this many levels of verbosity.
-fn verbosity(levels: i32) -> Vec<u8> {
-    let levels = usize::try_from(levels).unwrap_or(0).min(VERBOSITY_MAX);
-    if levels == 0 {
-        b"--no-verbose".to_vec()
-    } else {
-        [b"-".as_slice(), &b"v".repeat(levels)].concat()
-    }
-}
-
-/// The most levels of verbosity.
-const VERBOSITY_MAX: usize = 9;
 
 /// Returns whether a sparsync can be served in sparsync's own protocol: nothing changes attributes at this end alone,
 /// every option is permitted, and nothing is needed that only sessions in rsync's protocol have.
@@ -507,38 +385,6 @@ fn can_be_native(values: &Values, request: &cli::ServeRsync, options: &Options) 
         && options.requires_rsync().is_none()
         && options.copy_as.is_none()
         && request.confine_root.is_none()
-}
-
-/// Keeps the paths that options name in the module. `dest`: the destination, to which alternate directories are
-/// relative.
-fn sanitize_options(options: &mut Options, dir: &[u8], dest: &[u8]) {
-    let place = &mut options.place;
-    let backup = place.backup.as_mut().and_then(|backup| backup.dir.as_mut());
-    let listed = match &mut options.select.files_from {
-        Some(FilesFrom::File(path)) => Some(path),
-        Some(FilesFrom::Far(_) | FilesFrom::Sent(_) | FilesFrom::Stdin) | None => None,
-    };
-    for path in [
-        backup,
-        place.temp_dir.as_mut(),
-        place.partial_dir.as_mut(),
-        listed,
-    ]
-    .into_iter()
-    .flatten()
-    {
-        *path = module_path::option_path(path, dir, 0);
-    }
-    let depth = dest
-        .split(|&byte| byte == b'/')
-        .filter(|part| !matches!(*part, b"" | b"."))
-        .count();
-    if let Some(alt) = &mut options.delta.alt_dest {
-        alt.shown_as_given = true;
-        for path in &mut alt.dirs {
-            *path = module_path::option_path(path, dir, depth);
-        }
-    }
 }
 
 /// Returns the error for a direction that the module does not permit.
@@ -625,144 +471,4 @@ fn path_error(
     ]
     .concat();
     Some(Error::new(Exit::FileSelect, words))
-}
-
-/// Returns the directories in the module in which rsync works, by the operands of the session.
-fn working_dirs(operands: &[Vec<u8>], sends: bool, options: &Options) -> Vec<Vec<u8>> {
-    let dirs = operands.iter().flat_map(|operand| {
-        let whole = operand.strip_suffix(b"/").unwrap_or(operand);
-        let parent = crate::path::split_parent(whole).0;
-        match (sends, module_path::split_marker(operand)) {
-            // If the source is a single file, the destination may be its new name: then rsync works in the parent.
-            (false, _) => vec![whole, parent],
-            (true, Some(marker)) if options.select.relative => vec![&operand[..marker]],
-            (true, None) if options.select.files_from.is_some() => vec![whole],
-            (true, None) if options.select.relative => Vec::new(),
-            (true, None) if operand.ends_with(b"/") => vec![whole],
-            (true, _) => vec![parent],
-        }
-    });
-    dirs.filter(|dir| !dir.is_empty())
-        .map(<[u8]>::to_vec)
-        .collect()
-}
-
-/// How a module's messages name its files.
-struct MessagePlace {
-    /// The module's directory.
-    dir: Vec<u8>,
-    /// The directories in the module in which rsync works.
-    bases: Vec<Vec<u8>>,
-    /// The module's name.
-    module: Vec<u8>,
-    /// Whether the session has the module's directory as its root.
-    is_chroot: bool,
-}
-
-impl MessagePlace {
-    /// Changes a message as a daemon prints it: paths begin at the module, whose name comes behind them. Those below a
-    /// directory in which rsync works begin with a slash.
-    fn in_module(&self, line: Vec<u8>) -> Vec<u8> {
-        let starts = [
-            &b"rsync: ["[..],
-            b"file has vanished: ",
-            b"symlink has no referent: ",
-            b"uid ",
-            b"gid ",
-        ];
-        let is_about_file = starts.into_iter().any(|start| line.starts_with(start));
-        if !is_about_file {
-            return line;
-        }
-        let Some(begin) = line.iter().position(|&byte| byte == b'"') else {
-            return line;
-        };
-        let Some(end) = end_of_path(&line, begin) else {
-            return line;
-        };
-        let shown = self.shown(&line[begin + 1..end], &line);
-        // rsync names the call. In a root of its own, it has no need of an open file, and calls by path.
-        let call = &line[..begin];
-        let call = match call.strip_suffix(b"fsetxattr(") {
-            Some(start) if self.is_chroot => [start, b"lsetxattr("].concat(),
-            Some(_) | None => call.to_vec(),
-        };
-        [
-            &call,
-            &b"\""[..],
-            shown,
-            b"\" (in ",
-            &self.module,
-            b")",
-            &line[end + 1..],
-        ]
-        .concat()
-    }
-
-    /// Returns the name that a message has for a path.
-    fn shown<'p>(&self, path: &'p [u8], line: &[u8]) -> &'p [u8] {
-        match path.strip_prefix(&self.dir[..]) {
-            _ if self.dir == b"/" => path,
-            Some(rest) if rest.starts_with(b"/") => {
-                let is_below = |base: &Vec<u8>| {
-                    rest[1..]
-                        .strip_prefix(&base[..])
-                        .is_some_and(|name| name.starts_with(b"/"))
-                };
-                // rsync reports as `Receiver` only before it has entered the destination.
-                let is_inside = !line.starts_with(b"rsync: [Receiver] ");
-                if is_inside && self.bases.iter().any(is_below) {
-                    rest
-                } else {
-                    &rest[1..]
-                }
-            }
-            Some(b"") => b".",
-            _ => path,
-        }
-    }
-}
-
-/// Returns the lower one of two limits, that of the client and that of this daemon; `None` is no limit.
-fn lower(of_client: Option<u64>, own: Option<u64>) -> Option<u64> {
-    of_client.into_iter().chain(own).min()
-}
-
-/// Returns where the quote behind a message's path is, if the path begins behind the quote at `begin`.
-fn end_of_path(line: &[u8], begin: usize) -> Option<usize> {
-    let ends = [
-        &b"\" -> "[..],
-        b"\" (from ",
-        b"\" failed: ",
-        b"\") failed: ",
-        b"\", continuing: ",
-        b"\": ",
-    ];
-    let last = |end: &[u8]| line.windows(end.len()).rposition(|window| window == end);
-    let is_about_attribute = line[..begin].ends_with(b"xattr(");
-    // The name of an extended attribute follows the path.
-    let before_attribute = if is_about_attribute {
-        last(b"\",\"")
-    } else {
-        None
-    };
-    let end = before_attribute
-        .or_else(|| ends.into_iter().find_map(last))
-        .or_else(|| line.len().checked_sub(1))?;
-    let is_quote = end > begin && line[end] == b'"';
-    if is_quote { Some(end) } else { None }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::lower;
-
-    #[test]
-    fn a_client_can_only_lower_a_limit() {
-        assert_eq!(lower(None, None), None);
-        assert_eq!(lower(None, Some(5)), Some(5));
-        assert_eq!(lower(Some(4), None), Some(4));
-        assert_eq!(lower(Some(4), Some(5)), Some(4));
-        assert_eq!(lower(Some(6), Some(5)), Some(5));
-    }
 }
