@@ -40,6 +40,15 @@ impl ModulePath {
         }
     }
 
+    /// Returns the absolute path of the module's directory for a process outside of the chroot.
+    pub fn outside_of_chroot(&self) -> Vec<u8> {
+        match &self.chroot {
+            Some(root) if self.is_whole_root() => root.clone(),
+            Some(root) => path::join(root, &self.dir[1..]),
+            None => self.dir.clone(),
+        }
+    }
+
     /// Returns whether the module is all that the process can see, so that no path can lead out of it.
     pub fn is_whole_root(&self) -> bool {
         self.dir == b"/"

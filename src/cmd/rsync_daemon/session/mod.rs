@@ -118,10 +118,11 @@ impl Read for HandshakeReader {
 impl HandshakeReader {
     /// Sets the limit that a section of the configuration has.
     fn limit_by(&mut self, values: &Values) {
-        let secs = u32::try_from(values.number(Param::Timeout))
-            .ok()
-            .filter(|&secs| secs > 0);
-        self.limit = Duration::from_secs(secs.unwrap_or(HANDSHAKE_SECS).into());
+        let secs = match timeout_secs(values) {
+            0 => HANDSHAKE_SECS,
+            secs => secs,
+        };
+        self.limit = Duration::from_secs(secs.into());
     }
 
     fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
@@ -145,6 +146,11 @@ impl HandshakeReader {
             }
         }
     }
+}
+
+/// Returns the timeout that a section of the configuration sets; 0: none.
+fn timeout_secs(values: &Values) -> u32 {
+    u32::try_from(values.number(Param::Timeout)).unwrap_or(0)
 }
 
 /// Serves one connection. `report`: how the daemon learns that the client has sent its request.

@@ -3,8 +3,9 @@
 use super::arguments::{Arguments, Quoting};
 use super::hooks::request_vars;
 use super::message_paths::{MessagePlace, working_dirs};
+use super::module_options::ModuleRun;
 use super::peer::DaemonPeer;
-use super::{Accepted, DaemonConnection, ModulePlace, Refusal};
+use super::{Accepted, DaemonConnection, ModulePlace, Refusal, timeout_secs};
 use crate::cli::parse::GivenOption;
 use crate::cli::{self, server_args};
 use crate::cmd::copy;
@@ -12,7 +13,7 @@ use crate::cmd::remote_side::rsync_client::{self, DaemonSide};
 use crate::cmd::remote_side::sparsync_client::{self, ServedModule};
 use crate::cmd::rsync_daemon::connections::ReportingReader;
 use crate::cmd::rsync_daemon::policy::config::Module;
-use crate::cmd::rsync_daemon::policy::module_path::{self, ModulePath};
+use crate::cmd::rsync_daemon::policy::module_path;
 use crate::cmd::rsync_daemon::policy::params::{Param, Values};
 use crate::cmd::rsync_daemon::policy::refuse::RefusedOptions;
 use crate::error::Error;
@@ -42,15 +43,15 @@ use std::time::Duration;
 /// The command line of a client, as it was read.
 struct ReadRequest {
     words: Arguments,
-    /// Why it is longer than what is accepted.
+    /// The error if it is longer than what is accepted.
     excess: Option<Error>,
     request: cli::ServeRsync,
-    /// The options in order.
+    /// The options in the order of the command line.
     given: Vec<GivenOption>,
 }
 
 impl DaemonConnection<'_> {
-    /// Reads the arguments, and runs the session.
+    /// Reads the arguments, applies the parameters of the module to them, and runs the session.
     pub(super) fn serve(&mut self, accepted: Accepted<'_>) -> Result<Exit, Refusal> {
         let Accepted {
             module,
@@ -67,7 +68,6 @@ impl DaemonConnection<'_> {
             hooks,
             charset,
         } = place;
-        let name = &module.name;
         let values = &module.values;
         let ReadRequest {
             words,
@@ -78,20 +78,13 @@ impl DaemonConnection<'_> {
         let sends = request.serve.sends;
         let requested = words.paths.join(&b' ');
         self.log_request(&requested, sends, &user, &peer);
-        let is_relative = sends
-            && !path.is_whole_root()
-            && request
-                .options
-                .as_ref()
-                .is_ok_and(|options| options.select.relative);
-        request.serve.operands = words.paths_in(name, is_relative);
         let refused = self.refused(values, &given, &mut request);
-        let mut refusal = excess.or(refused).or_else(|| {
-            request.options.as_ref().err().map(|error| Error {
-                exit: Exit::Unsupported,
-                ..error.clone()
-            })
-        });
+
+        let is_relative = match &request.options {
+            Ok(options) => sends && options.select.relative && !path.is_whole_root(),
+            Err(_) => false,
+        };
+        request.serve.operands = words.paths_in(&module.name, is_relative);
         // Hooks see the paths that are served. The rules of the module are applied to the paths as they were requested.
         let served_paths = if sends {
             matched_paths(&request.serve.operands)
@@ -99,45 +92,67 @@ impl DaemonConnection<'_> {
             request.serve.operands.clone()
         };
         let hook_vars = request_vars(&words, &served_paths, &requested);
-        if let Some(pre_xfer) = hooks.pre_xfer {
-            refusal = refusal.or(self.run_pre_xfer(pre_xfer, &hook_vars));
-        }
-        let mut options = request.options.as_ref().cloned().unwrap_or_default();
-        let mut dest = Vec::new();
+        let mut dest = None;
         if !sends {
             for operand in &mut request.serve.operands {
                 *operand = path.dest(operand);
             }
-            if let Some(first) = request.serve.operands.first() {
-                dest.clone_from(first);
-            }
+            dest = request.serve.operands.first().cloned();
         }
-        let announced = self.apply(values, &path, &dest, munges, &mut options);
-        let refusal = refusal
-            .or_else(|| access_error(values, read_only, sends, &options))
-            .or_else(|| {
-                self.change_modes(values, sends, &mut options.preserve)
-                    .err()
-            });
-        let refusal = match hooks.name_converter {
-            Some(converter) if refusal.is_none() && !options.preserve.numeric_ids => {
-                self.begin_conversion(converter, &hook_vars).err()
-            }
-            Some(_) | None => refusal,
+
+        let run = ModuleRun {
+            values,
+            path: &path,
+            munges,
+            sends,
+            dest,
         };
-        let begins = refusal.is_none();
+        let mut options = request.options.clone().unwrap_or_default();
+        self.apply_params(&run, &mut options);
+
+        let mut refusal = excess.or(refused);
+        if refusal.is_none()
+            && let Err(error) = &request.options
+        {
+            refusal = Some(Error {
+                exit: Exit::Unsupported,
+                ..error.clone()
+            });
+        }
+        if let Some(pre_xfer) = hooks.pre_xfer {
+            // It has been started, and learns of every request, also of one that is refused.
+            let failure = self.run_pre_xfer(pre_xfer, &hook_vars);
+            refusal = refusal.or(failure);
+        }
+        if refusal.is_none() {
+            refusal = access_error(&run, read_only, &options);
+        }
+        if refusal.is_none() {
+            refusal = self.change_modes(&run, &mut options.preserve).err();
+        }
+        if refusal.is_none()
+            && !options.preserve.numeric_ids
+            && let Some(converter) = hooks.name_converter
+        {
+            refusal = self.begin_conversion(converter, &hook_vars).err();
+        }
+
+        // What follows is checked in the session. Like rsync, a receiver has logged its beginning by then, except if the
+        // paths of its options are excluded.
+        let late_refusal = match &rules {
+            Some(rules) => path_error(&run, rules, &options),
+            None => None,
+        };
+        let late_refusal = late_refusal.or_else(|| request.refusal.clone());
+        let begins = match (&refusal, &late_refusal) {
+            (Some(_), _) => false,
+            (None, None) => true,
+            (None, Some(error)) => !sends && error.exit != Exit::Unsupported,
+        };
         let refusal = refusal
-            .or_else(|| {
-                rules
-                    .as_ref()
-                    .and_then(|rules| path_error(rules, sends, &path, &request, &options))
-            })
-            .or_else(|| request.refusal.clone())
+            .or(late_refusal)
             .map(|error| error.by(rsync_client::role_of(&request)));
-        let begins = begins
-            && refusal
-                .as_ref()
-                .is_none_or(|error| !sends && error.exit != Exit::Unsupported);
+
         request.serve.operands = if sends {
             served_paths
         } else {
@@ -149,15 +164,9 @@ impl DaemonConnection<'_> {
         let log = self.module_log(MessagePlace {
             dir: path.dir.clone(),
             bases: working_dirs(&request.serve.operands, sends, &options),
-            module: name.clone(),
+            module: module.name.clone(),
             is_chroot: path.chroot.is_some(),
         });
-        let is_native = refusal.is_none()
-            && protocol >= BEHIND_RSYNC_OLDEST
-            && server_args::means_us(&request.capabilities)
-            && rules.is_none()
-            && !words.is_limited
-            && can_be_native(values, &request, &options);
         if begins {
             (log.put)(if sends {
                 b"building file list"
@@ -165,10 +174,15 @@ impl DaemonConnection<'_> {
                 b"receiving file list"
             });
         }
+
+        let is_native = refusal.is_none()
+            && protocol >= BEHIND_RSYNC_OLDEST
+            && server_args::means_us(&request.capabilities)
+            && rules.is_none()
+            && !words.is_limited
+            && can_be_native(values, &request, &options);
         if is_native {
-            let adapt = |options: &mut Options| {
-                self.apply(values, &path, &dest, munges, options);
-            };
+            let adapt = |options: &mut Options| self.apply_params(&run, options);
             let module = ServedModule {
                 serve: &request.serve,
                 adapt: &adapt,
@@ -179,22 +193,23 @@ impl DaemonConnection<'_> {
         if sends {
             sys::use_one_memory_pool();
         }
-        let terms = DaemonTerms {
-            protocol,
-            timeout_secs: announced,
-            log: &log,
-        };
-        let transfer_log = self.transfer_log(values, &options, sends);
         let side = DaemonSide {
-            terms,
+            terms: DaemonTerms {
+                protocol,
+                timeout_secs: timeout_secs(values),
+                log: &log,
+            },
             rules,
             refusal,
-            transfer_log,
+            transfer_log: self.transfer_log(values, &options, sends),
         };
         let mut tally = Tally::default();
         let ended =
             rsync_client::serve_over(self.env, &request, &options, (link, Some(side)), &mut tally);
-        Ok(ended.map_or_else(|error| error.exit, |()| tally.exit_of_server()))
+        Ok(match ended {
+            Ok(()) => tally.exit_of_server(),
+            Err(error) => error.exit,
+        })
     }
 
     /// Reads and parses the command line of the client. `charset`: that of the module.
@@ -388,11 +403,12 @@ fn can_be_native(values: &Values, request: &cli::ServeRsync, options: &Options) 
 }
 
 /// Returns the error for a direction that the module does not permit.
-fn access_error(values: &Values, read_only: bool, sends: bool, options: &Options) -> Option<Error> {
+fn access_error(run: &ModuleRun<'_>, read_only: bool, options: &Options) -> Option<Error> {
+    let sends = run.sends;
     let removes = options.select.remove_source != RemoveSource::No;
     let words = if !sends && read_only {
         "ERROR: module is read only"
-    } else if sends && values.flag(Param::WriteOnly) {
+    } else if sends && run.values.flag(Param::WriteOnly) {
         "ERROR: module is write only"
     } else if sends && read_only && removes {
         "ERROR: --remove-source-files cannot be used with a read-only module"
@@ -409,61 +425,54 @@ fn matched_paths(requested: &[Vec<u8>]) -> Vec<Vec<u8>> {
 }
 
 /// Returns the error for a path that the rules of the module exclude.
-fn path_error(
-    rules: &ModuleRules,
-    sends: bool,
-    module: &ModulePath,
-    request: &cli::ServeRsync,
-    options: &Options,
-) -> Option<Error> {
+fn path_error(run: &ModuleRun<'_>, rules: &ModuleRules, options: &Options) -> Option<Error> {
     const REJECTED: &str = "Your options have been rejected by the server.";
-    let dest = if sends {
-        None
-    } else {
-        request.serve.operands.first()
-    };
-    let top = arg_path::absolute(&module.dir, dest.map_or(b"", |dest| dest));
-    // They are relative to the destination, but rsync checks them as if they began at the module.
-    let is_excluded = |path: &Vec<u8>| {
-        rules.exclude(&crate::path::join(&module.dir, path), true)
-            || rules.exclude(&arg_path::absolute(&top, path), true)
-    };
-    let place = &options.place;
-    let backup = place.backup.as_ref().and_then(|backup| backup.dir.as_ref());
-    let mut of_rules = options.select.rules.iter().filter_map(|arg| match arg {
+    let module_dir = &run.path.dir;
+    let rule_files = options.select.rules.iter().filter_map(|arg| match arg {
         RuleArg::ExcludeFrom(file) | RuleArg::IncludeFrom(file) => Some(file),
         RuleArg::Filter(_) | RuleArg::Implied(_) | RuleArg::Exclude(_) | RuleArg::Include(_) => {
             None
         }
     });
-    let mut listed = options
-        .select
-        .files_from
-        .iter()
-        .filter_map(|from| match from {
-            FilesFrom::File(file) => Some(file),
-            FilesFrom::Far(_) | FilesFrom::Sent(_) | FilesFrom::Stdin => None,
-        });
-    let is_hidden = |file: &Vec<u8>| {
-        let file = module_path::option_path(file, &module.dir, 0);
-        sandbox::is_hidden(&arg_path::absolute(&module.dir, &file))
-    };
-    let hides_input = of_rules.any(is_hidden) || listed.any(|file| sandbox::is_hidden(file));
-    if hides_input || backup.into_iter().chain(&place.temp_dir).any(is_excluded) {
+    for file in rule_files {
+        let file = module_path::option_path(file, module_dir, 0);
+        if sandbox::is_hidden(&arg_path::absolute(module_dir, &file)) {
+            return Some(Error::new(Exit::Unsupported, format!("rsync: {REJECTED}")));
+        }
+    }
+    if let Some(FilesFrom::File(list)) = &options.select.files_from
+        && sandbox::is_hidden(list)
+    {
         return Some(Error::new(Exit::Unsupported, format!("rsync: {REJECTED}")));
     }
-    if options
-        .delta
-        .alt_dest
-        .iter()
-        .flat_map(|alt| &alt.dirs)
+
+    let dest = run.dest.as_deref();
+    let top = arg_path::absolute(module_dir, dest.unwrap_or_default());
+    // They are relative to the destination, but rsync checks them as if they began at the module.
+    let is_excluded = |path: &Vec<u8>| {
+        rules.exclude(&crate::path::join(module_dir, path), true)
+            || rules.exclude(&arg_path::absolute(&top, path), true)
+    };
+    let place = &options.place;
+    let backup_dir = place.backup.as_ref().and_then(|backup| backup.dir.as_ref());
+    if backup_dir
+        .into_iter()
+        .chain(&place.temp_dir)
         .any(is_excluded)
     {
+        return Some(Error::new(Exit::Unsupported, format!("rsync: {REJECTED}")));
+    }
+    let mut alternates = options.delta.alt_dest.iter().flat_map(|alt| &alt.dirs);
+    if alternates.any(is_excluded) {
         return Some(Error::usage(REJECTED));
     }
-    // rsync does not know yet what it is, and checks it as a file and as a directory.
+
+    // rsync does not know yet what the destination is, and checks it as a file and as a directory.
+    let dest = dest?;
     let excludes_top = rules.exclude(&top, false) || rules.exclude(&top, true);
-    let dest = dest.filter(|dest| excludes_top || sandbox::is_hidden(dest))?;
+    if !excludes_top && !sandbox::is_hidden(dest) {
+        return None;
+    }
     let words = [
         b"ERROR: daemon has excluded destination \"".as_slice(),
         dest,
