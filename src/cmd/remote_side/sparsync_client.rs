@@ -74,6 +74,19 @@ impl Authority<'_> {
         }
     }
 
+    /// Returns how far the windows of the session may grow, which a server with several sessions limits.
+    fn window_ceiling(&self) -> Ceiling {
+        match self {
+            Authority::Grant(granted) => granted
+                .ceiling
+                .and_then(|number| Ceiling::inherited(number).ok())
+                .unwrap_or_default(),
+            Authority::CommandLine(_) | Authority::Module(_) | Authority::Nothing(_) => {
+                Ceiling::default()
+            }
+        }
+    }
+
     /// Returns whether the client may do less here than it could through a remote shell.
     fn is_limited(&self) -> bool {
         match self {
@@ -102,15 +115,26 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
         no_munge: granted.no_munge || sys::ids().0 != 0,
         ..granted.clone()
     };
-    // Before anything is read from the client. If it fails, the client receives the reason, and nothing else is done.
-    let is_owner = granted.owner.as_deref().map_or(Ok(()), become_owner);
+    let authority = match begin_session(env, granted) {
+        Ok(()) => Authority::Grant(granted),
+        // The client must receive the reason. It would take a plain disconnect for a lost connection, and reconnect.
+        Err(error) => Authority::Nothing(error),
+    };
+    converse(env, None, &authority)
+}
+
+/// Takes on the user and the limits of a grant, before anything is read from the client.
+fn begin_session(env: &mut Env, granted: &Session) -> Result<(), Error> {
+    let identity = match &granted.owner {
+        Some(owner) => become_owner(owner),
+        None => Ok(()),
+    };
+    // The change of the user would cancel it.
     sys::end_with_parent();
     if let Some(budget_bytes) = granted.memory {
         sys::limit_memory(budget_bytes.saturating_add(SESSION_RESERVE_BYTES));
     }
-    if let Err(error) = is_owner {
-        return converse(env, None, &Authority::Nothing(error));
-    }
+    identity?;
     if granted.too_large
         && let Some(budget_bytes) = granted.memory
     {
@@ -119,36 +143,25 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
             budget_bytes >> 20
         );
         let hint = "run `sparsync server restart --memory=SIZE` there, or copy in parts";
-        return converse(
-            env,
-            None,
-            &Authority::Nothing(Error::new(Exit::Malloc, words).with_hint(hint)),
-        );
+        return Err(Error::new(Exit::Malloc, words).with_hint(hint));
     }
-    // Its directory is not among those that the client may use.
+    // Its directory is not among those that the client may use, so it is opened before the process is confined.
     env.checksum_cache.open(&CacheChoice {
         dir: copy::checksum_cache_dir(env),
         force: false,
     });
     let open_root = |root: &[u8]| trusted_path::open_dir_to_search(root, LinkOwners::Trusted);
     if let Err(error) = sandbox::confine(&granted.roots, granted.read_only, &open_root) {
-        let unreachable = || {
-            let roots = granted.roots.join(&b' ');
-            let shown = String::from_utf8_lossy(&roots);
-            let error = errno_words(&error);
-            let why = String::from_utf8_lossy(&error);
-            let words = format!("sparsync: cannot open any granted directory ({shown}): {why}");
-            Error::new(Exit::FileSelect, words)
-        };
-        // The client must receive the reason. It would take a plain disconnect for a lost connection, and reconnect.
-        return converse(
-            env,
-            None,
-            &Authority::Nothing(can_limit().err().unwrap_or_else(unreachable)),
-        );
+        can_limit()?;
+        let roots = granted.roots.join(&b' ');
+        let shown = String::from_utf8_lossy(&roots);
+        let error = errno_words(&error);
+        let why = String::from_utf8_lossy(&error);
+        let words = format!("sparsync: cannot open any granted directory ({shown}): {why}");
+        return Err(Error::new(Exit::FileSelect, words));
     }
     refuse_other_changes(env, granted);
-    converse(env, None, &Authority::Grant(granted))
+    Ok(())
 }
 
 /// Has the kernel refuse the changes that the sandbox of this process refuses. The sandbox alone must do on a kernel that
@@ -163,7 +176,7 @@ fn refuse_other_changes(env: &Env, granted: &Session) {
     let _ = landlock::refuse_changes_outside(&dirs);
 }
 
-/// Makes this process run as the owner of a grant.
+/// Changes the user of this process to the owner of a grant.
 fn become_owner(owner: &str) -> Result<(), Error> {
     let account = account_of(owner)?;
     if sys::ids().0 != 0 {
@@ -356,51 +369,8 @@ fn is_version(bytes: &[u8]) -> bool {
 
 /// Parses and checks a client's request. Rejects it if it exceeds what was authorized.
 fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<SettledSetup, Refusal> {
-    if let Some(serve) = authority.command_line() {
-        same_as_approved(setup, serve)?;
-    }
-    if matches!(authority, Authority::Module(_)) && !setup.operands.is_empty() {
-        return Err(rejected_request("the paths come twice").into());
-    }
-    let words = &setup.words[..];
-    let remote_words = &setup.remote_words[..];
-    let now_unix_secs = clock::now_unix().0;
-    let options = match authority {
-        Authority::CommandLine(serve) => {
-            cli::settle_session(serve, words, remote_words, setup.umask, now_unix_secs)?
-        }
-        Authority::Module(module) => {
-            let mut options = cli::settle_session(
-                module.serve,
-                words,
-                remote_words,
-                setup.umask,
-                now_unix_secs,
-            )?;
-            (module.adapt)(&mut options);
-            options
-        }
-        Authority::Grant(_) => cli::settle(words, remote_words, setup.umask, now_unix_secs)?,
-        Authority::Nothing(why) => return Err(Refusal::NotGranted(why.clone())),
-    };
-    let mut options = options;
-    let has_plan = setup.wants.planned || options.plan_use != PlanUse::Free;
-    let unrequested = match authority {
-        Authority::CommandLine(_) if has_plan => {
-            let requested = cli::settle(words, remote_words, setup.umask, now_unix_secs)?;
-            plan_use::unrequested(&options, &requested)
-        }
-        Authority::CommandLine(_) | Authority::Module(_) => None,
-        Authority::Grant(_) | Authority::Nothing(_) => None,
-    };
-    if has_plan && let Some(option) = unrequested.or_else(|| plan_use::unrecorded(&options)) {
-        let words = format!(
-            "{option} is on the command line of this server, and a plan cannot record what it does"
-        );
-        return Err(rejected_request(&words)
-            .with_hint("copy without a plan")
-            .into());
-    }
+    let mut options = requested_options(setup, authority)?;
+    check_plan(setup, authority, &options)?;
     if setup.listed.is_some() && options.select.files_from != Some(FilesFrom::Stdin) {
         // Listed names can lead through symlinks, out of the directory that a forced command has approved.
         return Err(rejected_request("names are listed without --files-from=-").into());
@@ -423,7 +393,9 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
             options.preserve.peer_links = PeerLinks::Munged;
         }
     }
-    let read = input_files::InputFiles {
+    check_remote_words(setup)?;
+
+    let inputs = input_files::InputFiles {
         module: None,
         parsed: setup.rules.clone(),
         cvs_home: setup.cvs_home.clone(),
@@ -431,78 +403,138 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         files: Vec::new(),
         module_dir: input_files::module_dir(env),
     };
-    check_remote_words(setup)?;
-    let rules = read.rules(&options);
-    let operands = match setup.operands.as_slice() {
-        // Only the command line of a listing has a destination.
-        _ if options.select.list_only && !setup.server_sends => Vec::new(),
-        [] => authority
-            .command_line()
-            .map_or_else(Vec::new, |serve| serve.operands.clone()),
-        // No shell has expanded these. With --secluded-args, one would not have over ssh either.
-        operands if options.connect.args == ArgStyle::Secluded => operands
-            .iter()
-            .flat_map(|path| glob::expand(b"", path, WildcardRules::Rsync))
-            .collect(),
-        operands => operands
-            .iter()
-            .flat_map(|path| expand_as_login_shell(env, path, setup.server_sends))
-            .collect(),
-    };
+    let rules = inputs.rules(&options);
+    let operands = requested_paths(setup, authority, &options, env);
     if operands.is_empty() && (setup.server_sends || !options.select.list_only) {
         return Err(rejected_request("no path given").into());
     }
-    let beyond = authority
-        .is_limited()
-        .then(|| beyond(setup, &options, &operands))
-        .flatten();
-    let listed = match (&setup.listed, &options.select.files_from) {
-        (Some(listed), _) => Some(listed.clone()),
-        (None, Some(from @ FilesFrom::File(_))) => {
-            let refusal = if beyond.is_some() {
-                Refusal::NotGranted
-            } else {
-                Refusal::Failed
-            };
-            let list = input_files::files_from(env, from, options.preserve.link_owners)
-                .map_err(refusal)?;
-            Some(listed_names(&list, options.select.from0, true))
-        }
-        (None, _) => None,
+    let beyond = if authority.is_limited() {
+        beyond(setup, &options, &operands)
+    } else {
+        None
+    };
+    let listed = match listed_names_of(setup, &options, env) {
+        Ok(listed) => listed,
+        // The file of the list may be one of the paths that the grant does not cover.
+        Err(error) if beyond.is_some() => return Err(Refusal::NotGranted(error)),
+        Err(error) => return Err(Refusal::Failed(error)),
     };
     let reads_rules = rules.chain(Side::Receiver, b"").has_per_dir();
     let repeats = matches!(authority, Authority::Grant(_))
         && Permits::new(&options, reads_rules).forbids_repeat.is_none();
-    let ceiling = match authority {
-        Authority::Grant(granted) => granted
-            .ceiling
-            .and_then(|number| Ceiling::inherited(number).ok())
-            .unwrap_or_default(),
-        Authority::CommandLine(_) | Authority::Module(_) | Authority::Nothing(_) => {
-            Ceiling::default()
-        }
-    };
     if matches!(authority, Authority::CommandLine(_)) {
-        copy::copy_as(
-            &options,
-            if setup.server_sends {
-                "sender"
-            } else {
-                "Receiver"
-            },
-        )?;
+        let role = if setup.server_sends {
+            "sender"
+        } else {
+            "Receiver"
+        };
+        copy::copy_as(&options, role)?;
     }
-    let server_stops = Arc::default();
     Ok(SettledSetup {
         options,
         rules,
         operands,
         listed,
         repeats,
-        server_stops,
-        ceiling,
+        server_stops: Arc::default(),
+        ceiling: authority.window_ceiling(),
         beyond,
     })
+}
+
+/// Returns the options that a client requests, with those of an approved command line, beyond which they must not go.
+fn requested_options(setup: &Setup, authority: &Authority<'_>) -> Result<Options, Refusal> {
+    if let Some(serve) = authority.command_line() {
+        same_as_approved(setup, serve)?;
+    }
+    if matches!(authority, Authority::Module(_)) && !setup.operands.is_empty() {
+        return Err(rejected_request("the paths come twice").into());
+    }
+    let words = &setup.words[..];
+    let remote_words = &setup.remote_words[..];
+    let umask = setup.umask;
+    let now = clock::now_unix().0;
+    match authority {
+        Authority::CommandLine(serve) => {
+            Ok(cli::settle_session(serve, words, remote_words, umask, now)?)
+        }
+        Authority::Module(module) => {
+            let mut options = cli::settle_session(module.serve, words, remote_words, umask, now)?;
+            (module.adapt)(&mut options);
+            Ok(options)
+        }
+        Authority::Grant(_) => Ok(cli::settle(words, remote_words, umask, now)?),
+        Authority::Nothing(why) => Err(Refusal::NotGranted(why.clone())),
+    }
+}
+
+/// Rejects a run with a plan if it has options whose effect a plan cannot record, or that only this server knows.
+fn check_plan(setup: &Setup, authority: &Authority<'_>, options: &Options) -> Result<(), Error> {
+    if !setup.wants.planned && options.plan_use == PlanUse::Free {
+        return Ok(());
+    }
+    let unrequested = match authority {
+        Authority::CommandLine(_) => {
+            let now = clock::now_unix().0;
+            let requested = cli::settle(&setup.words, &setup.remote_words, setup.umask, now)?;
+            plan_use::unrequested(options, &requested)
+        }
+        Authority::Module(_) | Authority::Grant(_) | Authority::Nothing(_) => None,
+    };
+    let Some(option) = unrequested.or_else(|| plan_use::unrecorded(options)) else {
+        return Ok(());
+    };
+    let words = format!(
+        "{option} is on the command line of this server, and a plan cannot record what it does"
+    );
+    Err(rejected_request(&words).with_hint("copy without a plan"))
+}
+
+/// Returns the paths of a request on this machine: those of the command line, or those of the session with their wildcards
+/// expanded.
+fn requested_paths(
+    setup: &Setup,
+    authority: &Authority<'_>,
+    options: &Options,
+    env: &Env,
+) -> Vec<Vec<u8>> {
+    // Only the command line of a listing has a destination.
+    if options.select.list_only && !setup.server_sends {
+        return Vec::new();
+    }
+    if setup.operands.is_empty() {
+        return match authority.command_line() {
+            Some(serve) => serve.operands.clone(),
+            None => Vec::new(),
+        };
+    }
+    // No shell has expanded these. With --secluded-args, one would not have over ssh either.
+    let is_secluded = options.connect.args == ArgStyle::Secluded;
+    let mut paths = Vec::new();
+    for path in &setup.operands {
+        paths.extend(if is_secluded {
+            glob::expand(b"", path, WildcardRules::Rsync)
+        } else {
+            expand_as_login_shell(env, path, setup.server_sends)
+        });
+    }
+    paths
+}
+
+/// Returns the names of `--files-from`, which the client has sent or which are in a file on this machine.
+fn listed_names_of(
+    setup: &Setup,
+    options: &Options,
+    env: &Env,
+) -> Result<Option<Vec<Vec<u8>>>, Error> {
+    if let Some(listed) = &setup.listed {
+        return Ok(Some(listed.clone()));
+    }
+    let Some(from @ FilesFrom::File(_)) = &options.select.files_from else {
+        return Ok(None);
+    };
+    let list = input_files::files_from(env, from, options.preserve.link_owners)?;
+    Ok(Some(listed_names(&list, options.select.from0, true)))
 }
 
 /// Rejects options that the user has sent to this end alone, and that mean nothing there.
@@ -585,12 +617,10 @@ fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Err
         return Ok(());
     };
     let hint = "copy over ssh, or grant more with `sparsync enroll --read-write HOST`";
-    let denied = || Error::new(Exit::FileSelect, format!("sparsync: {writes}")).with_hint(hint);
     if granted.read_only {
-        Err(denied())
-    } else {
-        Ok(())
+        return Err(Error::new(Exit::FileSelect, format!("sparsync: {writes}")).with_hint(hint));
     }
+    Ok(())
 }
 
 /// Returns the error if a path that the client names lies outside the roots of its grant.

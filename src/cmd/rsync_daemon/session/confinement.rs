@@ -100,7 +100,7 @@ impl DaemonConnection<'_> {
         };
         // The path is not followed again: its symlinks may have changed since.
         let open_root = move |_: &[u8]| trusted_path::open_dir_to_search(b".", owners);
-        // The module's user need not be able to search the directories above the module, so this comes before the identity.
+        // This comes before the identity: the module's user need not be able to search the directories above the module.
         if let Err(error) = sandbox::confine_module(&[sandbox_root], read_only, hidden, &open_root)
         {
             self.log.put(&failed("openat2", &path.dir, &error));

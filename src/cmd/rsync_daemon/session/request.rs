@@ -9,7 +9,7 @@ use super::{Accepted, DaemonConnection, ModulePlace, Refusal, timeout_secs};
 use crate::cli::parse::GivenOption;
 use crate::cli::{self, server_args};
 use crate::cmd::copy;
-use crate::cmd::remote_side::rsync_client::{self, DaemonSide};
+use crate::cmd::remote_side::rsync_client::{self, DaemonSide, RsyncRun};
 use crate::cmd::remote_side::sparsync_client::{self, ServedModule};
 use crate::cmd::rsync_daemon::connections::ReportingReader;
 use crate::cmd::rsync_daemon::policy::config::Module;
@@ -203,10 +203,13 @@ impl DaemonConnection<'_> {
             refusal,
             transfer_log: self.transfer_log(values, &options, sends),
         };
+        let run = RsyncRun {
+            request: &request,
+            options: &options,
+            daemon: Some(side),
+        };
         let mut tally = Tally::default();
-        let ended =
-            rsync_client::serve_over(self.env, &request, &options, (link, Some(side)), &mut tally);
-        Ok(match ended {
+        Ok(match run.serve(self.env, link, &mut tally) {
             Ok(()) => tally.exit_of_server(),
             Err(error) => error.exit,
         })
