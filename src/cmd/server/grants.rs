@@ -150,22 +150,15 @@ fn grant_change(new: &NewGrant, now: Timestamp) -> Result<GrantChange> {
     let pin = pin
         .parse()
         .map_err(|bad| Error::usage(format!("sparsync server: grant: {bad}")))?;
-    if name
-        .iter()
-        .chain(default_name)
-        .any(|name| name.is_empty() || name.chars().any(char::is_control))
-    {
-        return Err(Error::usage(
-            "sparsync server: --name: expected one line that is not empty",
-        ));
+    for name in name.iter().chain(default_name) {
+        if name.is_empty() || name.chars().any(char::is_control) {
+            return Err(Error::usage(
+                "sparsync server: --name: expected one line that is not empty",
+            ));
+        }
     }
-    let wrong_end = |bad: String| Error::usage(format!("sparsync server: --expires: {bad}"));
-    let ends = |text: &String| match Timestamp::read(text, now) {
-        Ok(end) if end <= now => Err(wrong_end(format!("`{text}` is in the past"))),
-        read => read.map(Some).map_err(wrong_end),
-    };
     let expires = match &rights.expires {
-        Some(expires) => Some(ends(expires)?),
+        Some(text) => Some(Some(expiry(text, now)?)),
         None if rights.no_expiry => Some(None),
         None => None,
     };
@@ -196,6 +189,16 @@ fn grant_change(new: &NewGrant, now: Timestamp) -> Result<GrantChange> {
         no_munge,
         owner,
     })
+}
+
+/// Parses the value of `--expires`, which must not be in the past.
+fn expiry(text: &str, now: Timestamp) -> Result<Timestamp> {
+    let invalid = |why: String| Error::usage(format!("sparsync server: --expires: {why}"));
+    let end = Timestamp::read(text, now).map_err(invalid)?;
+    if end <= now {
+        return Err(invalid(format!("`{text}` is in the past")));
+    }
+    Ok(end)
 }
 
 impl GrantChange {
@@ -252,139 +255,191 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let change = grant_change(&new, now)?;
     let NewGrant { start, json, .. } = new;
     let known = Grants::load(places)?.by_pin(&change.pin).cloned();
-    let settled = change.apply_to(known.as_ref())?;
-    if !sandbox::are_everything(&settled.roots) {
-        sparsync_client::can_limit()?;
-    }
-    if let Some(owner) = &settled.owner {
-        sparsync_client::account_of(owner)?;
-    }
-    if let Some(end) = settled.expires
-        && !settled.stands(now)
-    {
-        let words = format!(
-            "sparsync: cannot change the grant of {}: it expired at {end}",
-            settled.name
-        );
-        return Err(Error::usage(words).with_hint("renew it with --expires=WHEN or --no-expiry"));
-    }
+    check_grant(&change.apply_to(known.as_ref())?, now)?;
     let identity = Identity::load_or_make(places)?;
     // Start the server first: it may run with other settings, and then nothing has changed.
-    let wanted_port = listen::port_of(places, start.as_ref().unwrap_or(&Start::default()));
-    let (status, started) = match &start {
-        // Only a port that the user names must be that one: the answer contains the port.
-        Some(start) => ensure(
-            env,
-            places,
-            &Start {
-                or_other_port: start.port.is_none(),
-                ..start.clone()
-            },
-        )?,
+    let server = server_of_grant(env, places, start.as_ref())?;
+    let written = WrittenGrant::write(places, &change)?;
+    warn(env, written.warnings(places));
+    let line = if json {
+        introduction(&server, &written, &identity, now).to_json()
+    } else {
+        written.result_line(now)
+    };
+    print_line(env, &line)?;
+    Ok(Exit::Ok)
+}
+
+/// Fails if sessions of a grant could not run, or if it has expired already.
+fn check_grant(grant: &Grant, now: Timestamp) -> Result<()> {
+    if !sandbox::are_everything(&grant.roots) {
+        sparsync_client::can_limit()?;
+    }
+    if let Some(owner) = &grant.owner {
+        sparsync_client::account_of(owner)?;
+    }
+    if let Some(end) = grant.expires
+        && !grant.stands(now)
+    {
+        let name = &grant.name;
+        let words = format!("sparsync: cannot change the grant of {name}: it expired at {end}");
+        return Err(Error::usage(words).with_hint("renew it with --expires=WHEN or --no-expiry"));
+    }
+    Ok(())
+}
+
+/// The server that admits the key of a grant.
+struct ServerOfGrant {
+    status: Status,
+    /// Whether this process has started it.
+    was_started: bool,
+    /// The port that the user or the configuration names; 0: any.
+    wanted_port: u16,
+}
+
+/// Starts the server if the command requests that (`start`), else only determines its status.
+fn server_of_grant(env: &mut Env, places: &Places, start: Option<&Start>) -> Result<ServerOfGrant> {
+    let wanted_port = listen::port_of(places, start.unwrap_or(&Start::default()));
+    let Some(start) = start else {
         // A grant takes effect as soon as it is written, whatever the server answers.
-        None => (
-            control_socket::status(places)
-                .ok()
-                .flatten()
-                .unwrap_or_else(Status::down),
-            false,
-        ),
+        let status = control_socket::status(places).ok().flatten();
+        return Ok(ServerOfGrant {
+            status: status.unwrap_or_else(Status::down),
+            was_started: false,
+            wanted_port,
+        });
     };
-    if started && ![0, status.port].contains(&wanted_port) {
+    // Only a port that the user names must be that one: the answer contains the port.
+    let start = Start {
+        or_other_port: start.port.is_none(),
+        ..start.clone()
+    };
+    let (status, was_started) = ensure(env, places, &start)?;
+    let port = status.port;
+    if was_started && wanted_port != 0 && wanted_port != port {
         let holder = listen::holder_of(wanted_port);
-        let port = status.port;
-        warn(
-            env,
-            [format!(
-                "port {wanted_port} is in use by {holder}; the server uses port {port}"
-            )],
-        );
+        let line = format!("port {wanted_port} is in use by {holder}; the server uses port {port}");
+        warn(env, [line]);
     }
-    // Another process may have changed the grant since it was checked above.
-    let changed = Grants::change(places, |grants| {
-        let before = grants.by_pin(&change.pin).cloned();
-        let new = change.apply_to(before.as_ref())?;
-        Ok((
-            grants.put(new.clone()),
-            grants.others_named_as(&new),
-            before,
-            new,
-        ))
-    })?;
-    let (put, others, before, new) = changed?;
-    let name = new.name.clone();
-    let rights = new.rights(now);
-    let rights_before = match before {
-        Some(before) if put == Granted::Changed => Some(before.rights(now)),
-        Some(_) | None => None,
-    };
-    let is_limited = new.read_only
-        || new.expires.is_some()
-        || new.owner.is_some()
-        || !sandbox::are_everything(&new.roots);
-    if put != Granted::Same {
-        // A key that may do all that the login may cannot exceed its grant.
-        let limits = is_limited.then(|| exceeded(places, &new)).flatten();
-        let others: &[Grant] = if put == Granted::New { &others } else { &[] };
-        let others = others.iter().map(another_key);
-        warn(
-            env,
-            limits
-                .into_iter()
-                .chain(unreachable_roots(&new))
-                .chain(others),
-        );
-    }
-    if json {
-        let server = match (status.running, started) {
+    Ok(ServerOfGrant {
+        status,
+        was_started,
+        wanted_port,
+    })
+}
+
+impl ServerOfGrant {
+    fn state(&self) -> ServerState {
+        match (self.status.running, self.was_started) {
             (true, true) => ServerState::Started,
             (true, false) => ServerState::Runs,
             (false, _) => ServerState::Down,
-        };
-        // If the server is down, the port that it would have.
-        let port = if status.running {
-            status.port
-        } else {
-            wanted_port
-        };
-        let addresses = given_addresses(&status)
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        let pin = status.pin.unwrap_or(identity.pin);
-        let reply = Introduction {
-            version,
-            pin,
-            port,
-            addresses,
-            grant: put,
-            rights,
-            rights_before,
-            server,
-            is_limited,
-        };
-        print_line(env, &reply.to_json())?;
-        return Ok(Exit::Ok);
-    }
-    match put {
-        Granted::New => print_line(
-            env,
-            &format!("sparsync: added a grant for {name}: {rights}"),
-        )?,
-        Granted::Changed => {
-            let before = rights_before.unwrap_or_default();
-            print_line(
-                env,
-                &format!("sparsync: changed the grant of {name}: {before} -> {rights}"),
-            )?;
         }
-        Granted::Same => print_line(
-            env,
-            &format!("sparsync: {name} already has this grant: {rights}"),
-        )?,
     }
-    Ok(Exit::Ok)
+
+    /// Returns the port of the server. If it is down, the port that it would have.
+    fn port(&self) -> u16 {
+        if self.status.running {
+            self.status.port
+        } else {
+            self.wanted_port
+        }
+    }
+}
+
+/// A grant as it is in the file now.
+struct WrittenGrant {
+    grant: Grant,
+    /// What was done to the file.
+    granted: Granted,
+    /// The grant that the key had before.
+    before: Option<Grant>,
+    /// The grants of other keys under the same name.
+    others: Vec<Grant>,
+}
+
+impl WrittenGrant {
+    /// Applies a change to the grant that the key has now. Another process may have changed it since it was checked.
+    fn write(places: &Places, change: &GrantChange) -> Result<WrittenGrant> {
+        Grants::change(places, |grants| {
+            let before = grants.by_pin(&change.pin).cloned();
+            let grant = change.apply_to(before.as_ref())?;
+            Ok(WrittenGrant {
+                granted: grants.put(grant.clone()),
+                others: grants.others_named_as(&grant),
+                before,
+                grant,
+            })
+        })?
+    }
+
+    /// Returns whether the key has fewer rights than the login.
+    fn is_limited(&self) -> bool {
+        let grant = &self.grant;
+        grant.read_only
+            || grant.expires.is_some()
+            || grant.owner.is_some()
+            || !sandbox::are_everything(&grant.roots)
+    }
+
+    /// Returns a description of the rights that the key had, if they have changed.
+    fn rights_before(&self, now: Timestamp) -> Option<String> {
+        match &self.before {
+            Some(before) if self.granted == Granted::Changed => Some(before.rights(now)),
+            Some(_) | None => None,
+        }
+    }
+
+    fn warnings(&self, places: &Places) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.granted == Granted::Same {
+            return warnings;
+        }
+        // A key that may do all that the login may cannot exceed its grant.
+        if self.is_limited() {
+            warnings.extend(exceeded(places, &self.grant));
+        }
+        warnings.extend(unreachable_roots(&self.grant));
+        if self.granted == Granted::New {
+            warnings.extend(self.others.iter().map(another_key));
+        }
+        warnings
+    }
+
+    /// Returns the line that the command prints.
+    fn result_line(&self, now: Timestamp) -> String {
+        let name = &self.grant.name;
+        let rights = self.grant.rights(now);
+        match self.granted {
+            Granted::New => format!("sparsync: added a grant for {name}: {rights}"),
+            Granted::Changed => {
+                let before = self.rights_before(now).unwrap_or_default();
+                format!("sparsync: changed the grant of {name}: {before} -> {rights}")
+            }
+            Granted::Same => format!("sparsync: {name} already has this grant: {rights}"),
+        }
+    }
+}
+
+/// Returns what the client learns about the server and its grant (`--json`).
+fn introduction(
+    server: &ServerOfGrant,
+    written: &WrittenGrant,
+    identity: &Identity,
+    now: Timestamp,
+) -> Introduction {
+    let addresses = given_addresses(&server.status);
+    Introduction {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pin: server.status.pin.unwrap_or(identity.pin),
+        port: server.port(),
+        addresses: addresses.iter().map(ToString::to_string).collect(),
+        grant: written.granted,
+        rights: written.grant.rights(now),
+        rights_before: written.rights_before(now),
+        server: server.state(),
+        is_limited: written.is_limited(),
+    }
 }
 
 /// Removes grants.
