@@ -129,17 +129,14 @@ impl ListDecoder {
         }
         self.position.count += 1;
         let is_linked = options.hard_links && options.protocol >= 30 && flags & HLINKED != 0;
-        let mut hard_link = HardLink::None;
-        if is_linked {
-            hard_link = match flags & HLINK_FIRST {
-                0 => HardLink::Member(checked(
-                    i64::from(input.varint()?),
-                    index as usize,
-                    "the index of a link",
-                )? as i32),
-                _ => HardLink::First,
-            };
-        }
+        let hard_link = if !is_linked {
+            HardLink::None
+        } else if flags & HLINK_FIRST != 0 {
+            HardLink::First
+        } else {
+            let first = i64::from(input.varint()?);
+            HardLink::Member(checked(first, index as usize, "the index of a link")? as i32)
+        };
         let mut entry = match hard_link {
             HardLink::Member(first) if first >= self.position.start => {
                 let Some(first) = self.firsts.get(&first) else {
@@ -194,18 +191,21 @@ impl ListDecoder {
         } else {
             0
         };
-        let len = match flags & LONG_NAME {
-            0 => i32::from(input.byte()?),
-            _ => input.varint30(self.options.protocol)?,
+        let len = if flags & LONG_NAME == 0 {
+            i32::from(input.byte()?)
+        } else {
+            input.varint30(self.options.protocol)?
         };
         let len = checked(
             i64::from(len),
             PATH_MAX_BYTES - shared,
             "the length of a path",
         )?;
-        let prefix = self.previous.path.get(..shared);
-        let prefix =
-            prefix.ok_or_else(|| violation("a path that shares more than its predecessor has"))?;
+        let Some(prefix) = self.previous.path.get(..shared) else {
+            return Err(violation(
+                "a path that shares more than its predecessor has",
+            ));
+        };
         let path = [prefix, &input.byte_vec(len)?].concat();
         self.check_path(&path)?;
         Ok(path)
@@ -216,13 +216,14 @@ impl ListDecoder {
             [b'/', rest @ ..] if self.options.relative => rest,
             path => path,
         };
-        let is_component = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && !part.contains(&0);
         // `/.` is the root of the file system.
-        if matches!(
-            (path, self.options.relative),
-            (b".", _) | (b"/" | b"/.", true)
-        ) || relative.split(|&b| b == b'/').all(is_component)
-        {
+        let is_root = match path {
+            b"." => true,
+            b"/" | b"/." => self.options.relative,
+            _ => false,
+        };
+        let is_component = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && !part.contains(&0);
+        if is_root || relative.split(|&b| b == b'/').all(is_component) {
             return Ok(());
         }
         Err(violation(format!(
@@ -231,27 +232,20 @@ impl ListDecoder {
         )))
     }
 
+    /// Reads the fields behind the path, in the order of the wire. Flags replace fields that the previous entry has, too.
     fn read_fields(
         &mut self,
         entry: &mut FileEntry,
         flags: u32,
         input: &mut impl Read,
     ) -> Result<()> {
-        let options = &self.options;
-        let previous = &mut self.previous;
-        let protocol = options.protocol;
-        entry.size = input.varlong30(protocol, 3)?;
+        let options = self.options;
+        entry.size = input.varlong30(options.protocol, 3)?;
         if entry.size < 0 {
             return Err(violation(format!("a file of {} bytes", entry.size)));
         }
-        if flags & SAME_TIME == 0 {
-            previous.mtime = match protocol {
-                30.. => input.varlong(4)?,
-                _ => i64::from(input.int()?.cast_unsigned()),
-            };
-        }
-        entry.mtime = previous.mtime;
-        if flags & MOD_NSEC != 0 && protocol >= 31 {
+        entry.mtime = self.read_mtime(flags, input)?;
+        if flags & MOD_NSEC != 0 && options.protocol >= 31 {
             entry.mtime_nanos = input.varint_in(999_999_999, "the number of nanoseconds")? as u32;
         }
         if options.crtimes {
@@ -262,98 +256,130 @@ impl ListDecoder {
                 input.varlong(4)?
             };
         }
-        if flags & SAME_MODE == 0 {
-            previous.mode = input.int()?.cast_unsigned();
-        }
-        entry.mode = previous.mode;
-        let is_known = Kind::of_mode(entry.mode).is_some() && entry.mode <= MODE_MAX;
-        if !(is_known || entry.mode == 0 && options.missing_args) {
-            return Err(violation(format!(
-                "an entry with the mode {:o}",
-                entry.mode
-            )));
-        }
+        entry.mode = self.read_mode(flags, input)?;
         let kind = entry.kind();
         if options.has_atime(kind) {
             if flags & SAME_ATIME == 0 {
-                previous.atime = input.varlong(4)?;
+                self.previous.atime = input.varlong(4)?;
             }
-            entry.atime = previous.atime;
+            entry.atime = self.previous.atime;
         }
-        if options.owners {
-            if flags & SAME_UID == 0 {
-                previous.uid = input.varint30(protocol)?.cast_unsigned();
-                let has_name = protocol >= 30 && flags & USER_NAME_FOLLOWS != 0;
-                entry.user = if has_name {
-                    Some(input.short_string()?)
-                } else {
-                    None
-                };
-            }
-            entry.uid = previous.uid;
-        }
-        if options.groups {
-            if flags & SAME_GID == 0 {
-                previous.gid = input.varint30(protocol)?.cast_unsigned();
-                let has_name = protocol >= 30 && flags & GROUP_NAME_FOLLOWS != 0;
-                entry.group = if has_name {
-                    Some(input.short_string()?)
-                } else {
-                    None
-                };
-            }
-            entry.gid = previous.gid;
-        }
+        self.read_owner_and_group(entry, flags, input)?;
         if options.has_rdev(entry.mode) {
-            if protocol < 28 {
-                if flags & SAME_RDEV_27 == 0 {
-                    previous.rdev = input.int()?.cast_unsigned();
-                }
-                entry.rdev = unpacked_rdev(previous.rdev);
-            } else {
-                if flags & SAME_RDEV_MAJOR == 0 {
-                    previous.major = input.varint30(protocol)?.cast_unsigned();
-                }
-                let minor = match protocol {
-                    30.. => input.varint()?.cast_unsigned(),
-                    _ if flags & RDEV_MINOR_8 != 0 => u32::from(input.byte()?),
-                    _ => input.int()?.cast_unsigned(),
-                };
-                entry.rdev = (previous.major, minor);
-            }
-            if kind == Kind::Special {
-                entry.rdev = (0, 0);
-            }
-        } else if protocol < 28 {
-            previous.rdev = 0;
+            let rdev = self.read_rdev(flags, input)?;
+            // Sockets and FIFOs have a number on the wire that means nothing.
+            entry.rdev = if kind == Kind::Special { (0, 0) } else { rdev };
+        } else if options.protocol < 28 {
+            self.previous.rdev = 0;
         }
         if kind == Kind::Symlink && options.links {
-            let len = input.varint30(protocol)?;
-            let len = checked(
-                i64::from(len),
-                TARGET_MAX_BYTES,
-                "the length of the target of a symlink",
-            );
-            let len = len.map_err(|error| error.with_exit(Exit::Malloc))?;
-            entry.target = input.byte_vec(len)?;
-            if len == 0 || entry.target.contains(&0) {
-                return Err(violation("a symlink without a valid target"));
-            }
+            entry.target = self.read_target(input)?;
         }
         if options.has_inode(kind, flags) {
-            if protocol < 28 || flags & SAME_DEV_29 == 0 {
-                previous.dev = input.longint()?.wrapping_sub(1);
-            }
-            entry.hard_link = HardLink::Inode {
-                dev: previous.dev,
-                inode: input.longint()?,
-            };
+            entry.hard_link = self.read_inode(flags, input)?;
         }
         let digest = input.byte_vec(options.digest_len(kind))?;
         if kind == Kind::File {
             entry.digest = digest;
         }
         Ok(())
+    }
+
+    fn read_mtime(&mut self, flags: u32, input: &mut impl Read) -> Result<i64> {
+        if flags & SAME_TIME == 0 {
+            self.previous.mtime = match self.options.protocol {
+                30.. => input.varlong(4)?,
+                _ => i64::from(input.int()?.cast_unsigned()),
+            };
+        }
+        Ok(self.previous.mtime)
+    }
+
+    fn read_mode(&mut self, flags: u32, input: &mut impl Read) -> Result<u32> {
+        if flags & SAME_MODE == 0 {
+            self.previous.mode = input.int()?.cast_unsigned();
+        }
+        let mode = self.previous.mode;
+        let is_known = Kind::of_mode(mode).is_some() && mode <= MODE_MAX;
+        let is_missing_arg = mode == 0 && self.options.missing_args;
+        if !is_known && !is_missing_arg {
+            return Err(violation(format!("an entry with the mode {mode:o}")));
+        }
+        Ok(mode)
+    }
+
+    fn read_owner_and_group(
+        &mut self,
+        entry: &mut FileEntry,
+        flags: u32,
+        input: &mut impl Read,
+    ) -> Result<()> {
+        let protocol = self.options.protocol;
+        if self.options.owners {
+            if flags & SAME_UID == 0 {
+                self.previous.uid = input.varint30(protocol)?.cast_unsigned();
+                if protocol >= 30 && flags & USER_NAME_FOLLOWS != 0 {
+                    entry.user = Some(input.short_string()?);
+                }
+            }
+            entry.uid = self.previous.uid;
+        }
+        if self.options.groups {
+            if flags & SAME_GID == 0 {
+                self.previous.gid = input.varint30(protocol)?.cast_unsigned();
+                if protocol >= 30 && flags & GROUP_NAME_FOLLOWS != 0 {
+                    entry.group = Some(input.short_string()?);
+                }
+            }
+            entry.gid = self.previous.gid;
+        }
+        Ok(())
+    }
+
+    /// Reads the major and the minor number of a device.
+    fn read_rdev(&mut self, flags: u32, input: &mut impl Read) -> Result<(u32, u32)> {
+        let protocol = self.options.protocol;
+        if protocol < 28 {
+            if flags & SAME_RDEV_27 == 0 {
+                self.previous.rdev = input.int()?.cast_unsigned();
+            }
+            return Ok(unpacked_rdev(self.previous.rdev));
+        }
+        if flags & SAME_RDEV_MAJOR == 0 {
+            self.previous.major = input.varint30(protocol)?.cast_unsigned();
+        }
+        let minor = match protocol {
+            30.. => input.varint()?.cast_unsigned(),
+            _ if flags & RDEV_MINOR_8 != 0 => u32::from(input.byte()?),
+            _ => input.int()?.cast_unsigned(),
+        };
+        Ok((self.previous.major, minor))
+    }
+
+    fn read_target(&self, input: &mut impl Read) -> Result<Vec<u8>> {
+        let len = i64::from(input.varint30(self.options.protocol)?);
+        let len = checked(
+            len,
+            TARGET_MAX_BYTES,
+            "the length of the target of a symlink",
+        )
+        .map_err(|error| error.with_exit(Exit::Malloc))?;
+        let target = input.byte_vec(len)?;
+        if target.is_empty() || target.contains(&0) {
+            return Err(violation("a symlink without a valid target"));
+        }
+        Ok(target)
+    }
+
+    /// Reads what names of one file have in common before protocol 30.
+    fn read_inode(&mut self, flags: u32, input: &mut impl Read) -> Result<HardLink> {
+        if self.options.protocol < 28 || flags & SAME_DEV_29 == 0 {
+            self.previous.dev = input.longint()?.wrapping_sub(1);
+        }
+        Ok(HardLink::Inode {
+            dev: self.previous.dev,
+            inode: input.longint()?,
+        })
     }
 
     /// Stores the fields that the entry would have had if they had been sent.
