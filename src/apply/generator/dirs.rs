@@ -9,6 +9,7 @@ use crate::apply::entry::SKIPPED_CONTENT;
 use crate::apply::generator::Top;
 use crate::apply::job::Job;
 use crate::apply::{Context, DestDir, attributes, backup, delete};
+use crate::flist::entry::Stat;
 use crate::flist::{Entry, Kind};
 use crate::fs::acl;
 use crate::fs::errno;
@@ -168,22 +169,12 @@ pub(super) fn open_or_make(
             last: untouched(context, Some(&dest_dir.last)),
         })
     };
-    let existing = job.dest();
     if context.is_dry() {
-        let exists = dest_dir.dir.is_some() && existing.is_some();
-        let open = match context.dest {
-            Some(dest) if exists => dest.open_dir_to_search(&job.path).ok(),
-            _ => None,
-        };
-        return untouched(open);
+        return untouched(opened_in_dry_run(job));
     }
     let full = context.full(job.path.as_bytes());
     let Some((parent, dest)) = dest_dir.dir.as_ref().zip(context.dest) else {
-        let parent = job.path.parent().unwrap_or_else(RelPath::root);
-        let error = context
-            .dest
-            .and_then(|dest| dest.open_dir_to_search(&parent).err());
-        let [problem, skipped] = cannot_make(&full, &error.unwrap_or_else(errno::outside));
+        let [problem, skipped] = cannot_make(&full, &parent_error(job));
         head.push(problem);
         if is_bare {
             // As in rsync, what is below it is tried and reported too.
@@ -192,17 +183,16 @@ pub(super) fn open_or_make(
         head.push(skipped);
         return None;
     };
+
+    let existing = job.dest();
     let is_new = existing.is_none();
-    let around = dest_dir.passes_on();
-    let mut link = None;
-    if context.policy.preserve.keep_dirlinks
-        && !is_new
-        && let Ok(stat) = sys::stat(parent.fd(), job.name(), false)
-        && Kind::of_mode(stat.mode) == Some(Kind::Symlink)
-    {
-        link = Some(stat);
-    }
-    let model = Model {
+    let follows_links = context.policy.preserve.keep_dirlinks && !is_new;
+    let link = if follows_links {
+        symlink_at(parent, job.name())
+    } else {
+        None
+    };
+    let mut model = Model {
         context,
         source: job.source(),
         existing,
@@ -210,15 +200,10 @@ pub(super) fn open_or_make(
         full: &full,
         is_link: link.is_some(),
         has_other_names: false,
-        around,
+        around: dest_dir.passes_on(),
     };
     if is_new {
-        let mode = if is_bare {
-            acl::mode_of_new_dir(around.default_acl_mode, context.process.umask)
-        } else {
-            model.wanted_mode() & 0o777 | 0o700
-        };
-        match sys::mkdir(parent.fd(), job.name(), mode) {
+        match sys::mkdir(parent.fd(), job.name(), model.mode_of_new(is_bare)) {
             Ok(()) => dest_dir.last.touch(),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
@@ -227,26 +212,25 @@ pub(super) fn open_or_make(
             }
         }
     }
-    let followed = is_bare || (context.policy.preserve.keep_dirlinks && !is_new);
-    let open = |to_search: bool| match (followed, to_search) {
-        (true, true) => dest.open_dir_to_search(&job.path),
-        (true, false) => dest.open_dir(&job.path),
-        (false, true) => {
-            sys::open_dir_to_search(parent.fd(), job.name(), Follow::Never).map(Dir::new)
-        }
-        (false, false) => sys::open_dir(parent.fd(), job.name(), Follow::Never).map(Dir::new),
+
+    let opener = Opener {
+        job,
+        parent,
+        dest,
+        follows_links: is_bare || follows_links,
     };
-    let mut opened = open(false);
-    let closed = opened
+    let mut opened = opener.open();
+    let cannot_be_listed = opened
         .as_ref()
         .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
-    if closed {
-        opened = open(true);
+    if cannot_be_listed {
+        opened = opener.open_to_search();
     }
     let mut dir = match opened {
         Ok(dir) => Some(dir),
-        // Its plan reports the error.
-        Err(error) if followed && (is_bare || errno::leads_outside(&error)) => None,
+        // The plan of the directory reports the error.
+        Err(_) if is_bare => None,
+        Err(error) if follows_links && errno::leads_outside(&error) => None,
         Err(error) => {
             head.push(Event::Problem(Problem::failed(
                 ErrorRole::Generator,
@@ -267,27 +251,26 @@ pub(super) fn open_or_make(
     {
         context.late.follow(&stat);
     }
-    let (mode, is_wrong, well) = match &dir {
-        Some(dir) if is_new => (model.finish_new(dir, head), true, true),
-        _ => {
-            let at = match &dir {
-                Some(dir) if !closed && link.is_none() => (dir, &b""[..]),
-                // A directory that cannot be listed can only be changed by its name.
-                _ => (parent, job.name()),
-            };
-            let (mode, well) = model.prepare(at, changes, head);
-            if closed && let Ok(readable) = open(false) {
-                dir = Some(readable);
-            }
-            (mode, changes.any(Changes::TIME | Changes::XATTR), well)
+
+    let (mode, well) = match &dir {
+        Some(dir) if is_new => (model.finish_new(dir, head), true),
+        Some(dir) if !cannot_be_listed && link.is_none() => {
+            model.prepare((dir, b""), changes, head)
         }
+        // A directory that cannot be listed can only be changed by its name.
+        _ => model.prepare((parent, job.name()), changes, head),
     };
-    let model = Model {
-        has_other_names: dir
-            .as_ref()
-            .is_some_and(|dir| context.late.has_followed(dir)),
-        ..model
-    };
+    if cannot_be_listed
+        && !is_new
+        && let Ok(listable) = opener.open()
+    {
+        dir = Some(listable);
+    }
+
+    if let Some(dir) = &dir {
+        model.has_other_names = context.late.has_followed(dir);
+    }
+    let is_wrong = is_new || changes.any(Changes::TIME | Changes::XATTR);
     let last = model.last_touch(dest, Some(&dest_dir.last), is_wrong && well, mode);
     // After an error that was reported, rsync still tries to set the time. It also sets the time of a symlink that leads
     // to a directory whose time is right.
@@ -296,6 +279,61 @@ pub(super) fn open_or_make(
         last.touch();
     }
     Some(Opened { dir, last })
+}
+
+/// Opens the directory of a job in a dry run, if it exists already.
+fn opened_in_dry_run(job: &Job<'_>) -> Option<Dir> {
+    let exists = job.dest_dir.dir.is_some() && job.dest().is_some();
+    match job.context.dest {
+        Some(dest) if exists => dest.open_dir_to_search(&job.path).ok(),
+        _ => None,
+    }
+}
+
+/// Returns the reason why the parent of a job's directory is not open.
+fn parent_error(job: &Job<'_>) -> io::Error {
+    let parent = job.path.parent().unwrap_or_else(RelPath::root);
+    job.context
+        .dest
+        .and_then(|dest| dest.open_dir_to_search(&parent).err())
+        .unwrap_or_else(errno::outside)
+}
+
+/// Examines a symlink. Returns `None` for anything else.
+fn symlink_at(parent: &Dir, name: &[u8]) -> Option<Stat> {
+    let stat = sys::stat(parent.fd(), name, false).ok()?;
+    if Kind::of_mode(stat.mode) == Some(Kind::Symlink) {
+        Some(stat)
+    } else {
+        None
+    }
+}
+
+/// Opens the directory of a job.
+struct Opener<'a> {
+    job: &'a Job<'a>,
+    parent: &'a Dir,
+    dest: &'a Root,
+    /// Whether symlinks to directories stand for them.
+    follows_links: bool,
+}
+
+impl Opener<'_> {
+    /// Opens the directory in order to list it.
+    fn open(&self) -> io::Result<Dir> {
+        if self.follows_links {
+            return self.dest.open_dir(&self.job.path);
+        }
+        sys::open_dir(self.parent.fd(), self.job.name(), Follow::Never).map(Dir::new)
+    }
+
+    /// Opens the directory only in order to open what is in it.
+    fn open_to_search(&self) -> io::Result<Dir> {
+        if self.follows_links {
+            return self.dest.open_dir_to_search(&self.job.path);
+        }
+        sys::open_dir_to_search(self.parent.fd(), self.job.name(), Follow::Never).map(Dir::new)
+    }
 }
 
 impl Model<'_> {
@@ -326,6 +364,15 @@ impl Model<'_> {
             mode,
         };
         LastTouch::new(parent.cloned(), Some(target), self.context.late.clone())
+    }
+
+    /// Returns the mode with which the directory is created. `is_bare`: it keeps that mode.
+    fn mode_of_new(self, is_bare: bool) -> u32 {
+        if is_bare {
+            let default_acl_mode = self.around.default_acl_mode;
+            return acl::mode_of_new_dir(default_acl_mode, self.context.process.umask);
+        }
+        self.wanted_mode() & 0o777 | 0o700
     }
 
     fn wanted_mode(self) -> u32 {
