@@ -48,7 +48,9 @@ pub(super) struct ListingSender<'t, 'a, 'l> {
     pub(super) named: SentNames<'t>,
     /// What the destination already has; `None`: that is not known, so everything is listed.
     pub(super) dest_dirs: Option<Box<dyn DestDirsWalk + 't>>,
+    /// The number of the next listing.
     pub(super) next_id: DirId,
+    /// Whether directories are kept for the requests of the receiver.
     pub(super) keeps: bool,
 }
 
@@ -105,37 +107,19 @@ impl ListingSender<'_, '_, '_> {
             self.sender
                 .report_all(std::mem::take(problems), std::mem::take(notes), counted)?;
         }
-        let entries = listed.listing.list.len() as u64;
+        let list = &listed.listing.list;
         let at_dest = match &mut self.dest_dirs {
-            Some(dest_dirs) => dest_dirs.compare(entries, digest.as_ref())?,
+            Some(dest_dirs) => dest_dirs.compare(list.len() as u64, digest.as_ref())?,
             None => DirComparison::Differs,
         };
         let is_same = at_dest == DirComparison::Same;
-        let is_absent = at_dest == DirComparison::Absent;
-        let subs: Vec<_> = task_ids
-            .iter()
-            .map(|&(at, task_id)| {
-                let entry = &listed.listing.list.entries[at as usize];
-                (
-                    listed.listing.path.join(listed.listing.list.name(entry)),
-                    entry.clone(),
-                    task_id,
-                )
-            })
-            .collect();
-        if let Some(gauge) = self.sender.run_context.gauge {
-            // Files in a directory that is kept count when they are sent, or when it is forgotten.
-            let counts_later = !is_same && self.keeps;
-            let tally = &listed.tally;
-            if counts_later {
-                gauge.pass(tally.listed.total().saturating_sub(tally.listed.files), 0);
-            } else {
-                gauge.pass(tally.listed.total(), tally.total_bytes);
-            }
-            if is_same {
-                gauge.skip(tally.listed.files);
-            }
+        let mut subs = Vec::new();
+        for &(at, task_id) in &task_ids {
+            let entry = &list.entries[at as usize];
+            let sub_path = listed.listing.path.join(list.name(entry));
+            subs.push((sub_path, entry.clone(), task_id));
         }
+        self.show_listed(&listed.tally, is_same);
         if is_same {
             self.totals.pass(EntryCounts {
                 entries: listed.tally.listed.total(),
@@ -144,7 +128,7 @@ impl ListingSender<'_, '_, '_> {
             });
         } else {
             debug_assert!(parent_was_sent || itself.is_some());
-            self.send_listing(listed, itself, is_absent)?;
+            self.send_listing(listed, itself, at_dest == DirComparison::Absent)?;
         }
         if let Some(dest_dirs) = &mut self.dest_dirs {
             dest_dirs.descend(!subs.is_empty())?;
@@ -155,7 +139,25 @@ impl ListingSender<'_, '_, '_> {
         })
     }
 
-    /// Sends a listing.
+    /// Counts the entries of a directory for the live display. `is_same`: the destination has them already.
+    fn show_listed(&self, tally: &Tally, is_same: bool) {
+        let Some(gauge) = self.sender.run_context.gauge else {
+            return;
+        };
+        // Files in a directory that is kept count when they are sent, or when it is forgotten.
+        let counts_later = !is_same && self.keeps;
+        let entries = tally.listed.total();
+        if counts_later {
+            gauge.pass(entries.saturating_sub(tally.listed.files), 0);
+        } else {
+            gauge.pass(entries, tally.total_bytes);
+        }
+        if is_same {
+            gauge.skip(tally.listed.files);
+        }
+    }
+
+    /// Sends a listing. Behind it, a receiver that does not have the directory gets the contents of the files.
     fn send_listing(
         &mut self,
         listed: ListedDir,
@@ -164,68 +166,36 @@ impl ListingSender<'_, '_, '_> {
     ) -> Result<()> {
         let id = self.next_id;
         self.next_id += 1;
+        let ListedDir {
+            mut listing,
+            places,
+            ..
+        } = listed;
+        if let Some(of_plain) = self.sender.checksums.compared_by.of_plain() {
+            make_comparable(&mut listing.list, &of_plain);
+        }
         let mut ids = Vec::new();
         let mut own = DirList::default();
         if let Some(entry) = itself {
             self.named.name(&entry, &mut ids);
             own.push_entry(b".", entry);
         }
-        let ListedDir {
-            mut listing,
-            places: open,
-            ..
-        } = listed;
-        if let Some(of_plain) = self.sender.checksums.compared_by.of_plain() {
-            make_comparable(&mut listing.list, &of_plain);
-        }
-        let list = &listing.list;
-        for entry in &list.entries {
+        for entry in &listing.list.entries {
             self.named.name(entry, &mut ids);
         }
-        let shown = if self.sender.wants.paths {
-            open.iter()
-                .map(|place| place.as_ref().map(|p| p.shown(b"")).unwrap_or_default())
-                .collect()
-        } else {
-            Vec::new()
-        };
+        let mut shown = Vec::new();
+        if self.sender.wants.paths {
+            for place in &places {
+                shown.push(place.as_ref().map(|p| p.shown(b"")).unwrap_or_default());
+            }
+        }
         let with_data = is_absent && self.sender.facts().takes_unrequested;
-        let files = with_data.then(|| list.clone());
-        let is_few = open.len() <= OPEN_PLACES_MAX;
         if self.keeps {
-            let places = open
-                .iter()
-                .map(|place| place.as_ref().map(SourceDir::closed))
-                .collect();
-            let renamed_from = listing.renamed_from.clone();
-            // The files that follow the listing count as they are sent.
-            let counts = |entry: &&Entry| match entry.kind() {
-                Kind::File => !with_data,
-                Kind::Symlink => true,
-                Kind::Dir | Kind::Device | Kind::Special => false,
-            };
-            let lengths = || {
-                list.entries
-                    .iter()
-                    .filter(counts)
-                    .map(|entry| entry.len_bytes)
-            };
-            let unsent_bytes =
-                AtomicU64::new(self.sender.run_context.gauge.map_or(0, |_| lengths().sum()));
-            let is_file = |entry: &&Entry| entry.kind() == Kind::File;
-            let unsent_files = match self.sender.run_context.gauge {
-                Some(_) if !with_data => list.entries.iter().filter(is_file).count() as u64,
-                Some(_) | None => 0,
-            };
-            let kept = KeptDir {
-                list: list.clone(),
-                places,
-                renamed_from,
-                unsent_bytes,
-                unsent_files: AtomicU64::new(unsent_files),
-            };
+            let kept = self.kept_dir(&listing, &places, with_data);
             self.kept.lock().insert(id, Arc::new(kept));
         }
+
+        let list = listing.list.clone();
         let listing = DirListing {
             id,
             itself: own,
@@ -235,58 +205,101 @@ impl ListingSender<'_, '_, '_> {
             ..listing
         };
         self.sender.peer.send_listing(listing)?;
-        let Some(files) = files else { return Ok(()) };
-        // What cannot be opened is reported for each of its files.
-        let reopened = |place: SourceDir| {
-            if is_few {
-                place.opened().unwrap_or(place)
-            } else {
-                place
-            }
-        };
-        let open: Vec<_> = open.into_iter().map(|place| place.map(reopened)).collect();
-        let mut ahead = 0;
-        for (at, entry) in files
-            .entries
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.kind() == Kind::File)
-        {
-            self.sender.go_on()?;
-            if at >= ahead {
-                let next = files.entries[at..].iter().take(COLD_FILES_MAX);
-                ahead = at + next.len();
-                let next = next.map(|entry| {
-                    let place = open.get(entry.origin as usize).and_then(Option::as_ref);
-                    ComparedSource {
-                        entry,
-                        plain_digest: None,
-                        place,
-                        name: files.name(entry),
+        if with_data {
+            self.send_contents(id, &list, places)?;
+        }
+        Ok(())
+    }
+
+    /// Returns what the sender keeps of a directory for the requests of the receiver. `with_data`: the contents of its
+    /// files follow the listing.
+    fn kept_dir(
+        &self,
+        listing: &DirListing,
+        places: &[Option<SourceDir>],
+        with_data: bool,
+    ) -> KeptDir {
+        let mut unsent_bytes = 0;
+        let mut unsent_files = 0;
+        if self.sender.run_context.gauge.is_some() {
+            for entry in &listing.list.entries {
+                match entry.kind() {
+                    // Files that follow the listing count as they are sent.
+                    Kind::File if with_data => {}
+                    Kind::File => {
+                        unsent_bytes += entry.len_bytes;
+                        unsent_files += 1;
                     }
+                    Kind::Symlink => unsent_bytes += entry.len_bytes,
+                    Kind::Dir | Kind::Device | Kind::Special => {}
+                }
+            }
+        }
+        KeptDir {
+            list: listing.list.clone(),
+            places: places
+                .iter()
+                .map(|place| place.as_ref().map(SourceDir::closed))
+                .collect(),
+            renamed_from: listing.renamed_from.clone(),
+            unsent_bytes: AtomicU64::new(unsent_bytes),
+            unsent_files: AtomicU64::new(unsent_files),
+        }
+    }
+
+    /// Sends the contents of the files of a directory without a request.
+    fn send_contents(
+        &self,
+        dir: DirId,
+        list: &DirList,
+        mut places: Vec<Option<SourceDir>>,
+    ) -> Result<()> {
+        if places.len() <= OPEN_PLACES_MAX {
+            for place in places.iter_mut().flatten() {
+                // A directory that cannot be opened is reported for each of its files.
+                if let Ok(opened) = place.opened() {
+                    *place = opened;
+                }
+            }
+        }
+        let place_of = |entry: &Entry| places.get(entry.origin as usize).and_then(Option::as_ref);
+        let mut read_ahead_end = 0;
+        for (at, entry) in list.entries.iter().enumerate() {
+            if entry.kind() != Kind::File {
+                continue;
+            }
+            self.sender.go_on()?;
+            if at >= read_ahead_end {
+                let next = list.entries[at..].iter().take(COLD_FILES_MAX);
+                read_ahead_end = at + next.len();
+                let next = next.map(|entry| ComparedSource {
+                    entry,
+                    plain_digest: None,
+                    place: place_of(entry),
+                    name: list.name(entry),
                 });
                 read_ahead(next, &self.sender.run_context.options.select);
             }
             let file = FileId {
-                dir: id,
+                dir,
                 entry: at as u32,
             };
-            // The receiver waits for every file, also for those that cannot be read.
-            let name = files.name(entry);
-            if let Some(Some(place)) = open.get(entry.origin as usize) {
-                let request = ContentRequest {
-                    file,
-                    basis: Basis::None,
-                    fate: BasisFate::Kept,
-                };
-                self.sender
-                    .send(&request, Lane::Unrequested, (place, name), entry.len_bytes)?;
+            let name = list.name(entry);
+            let Some(place) = place_of(entry) else {
+                // The receiver waits for every file, also for those that cannot be read.
+                let unsent = cannot_open(name, &io::ErrorKind::NotFound.into());
+                self.sender.unsent.lock().unsend(entry.len_bytes);
+                let sink = self.sender.peer.content(file, Lane::Unrequested, false);
+                sink.refuse(Some(unsent))?;
                 continue;
-            }
-            let unsent = cannot_open(name, &io::ErrorKind::NotFound.into());
-            self.sender.unsent.lock().unsend(entry.len_bytes);
-            let sink = self.sender.peer.content(file, Lane::Unrequested, false);
-            sink.refuse(Some(unsent))?;
+            };
+            let request = ContentRequest {
+                file,
+                basis: Basis::None,
+                fate: BasisFate::Kept,
+            };
+            self.sender
+                .send(&request, Lane::Unrequested, (place, name), entry.len_bytes)?;
         }
         Ok(())
     }
