@@ -45,7 +45,7 @@ pub struct Remover<'a> {
     depth: usize,
     /// The directory that is being removed has more than [`LEVELS_MAX`] levels.
     is_too_deep: bool,
-    /// How many of them may be open at once.
+    /// How many of the directories that are being removed may be open at once.
     levels_open: usize,
 }
 
@@ -301,113 +301,122 @@ impl<'a> Remover<'a> {
             self.events.push(failed("delete_file: rmdir", path, &error));
             return Removed::Stays;
         }
-        let dest = self.context.dest;
-        let planned;
-        let opened = match above.dir(dest) {
-            Ok(parent) => {
-                planned = self.planned(parent, path);
-                match planned {
-                    PlannedDeletion::Delete => self.open_for_removal(parent, path),
-                    // What is in it may be planned.
-                    PlannedDeletion::Left | PlannedDeletion::Unplanned => {
-                        match sys::open_dir(parent.fd(), path.name(), Follow::Never) {
-                            Ok(fd) => Some(Dir::new(fd)),
-                            Err(_) => return Removed::Stays,
-                        }
-                    }
-                }
-            }
-            Err(error) => {
-                self.events.push(failed("delete_file: rmdir", path, &error));
-                return Removed::Stays;
-            }
+        let Some((planned, opened)) = self.open_as_planned(above, path) else {
+            return Removed::Stays;
         };
         let backups_before = self.backups_beside;
-        let emptied = match opened {
-            Some(dir) => {
-                let dev = self
-                    .one_file_system
-                    .map(|dev| sys::fstat(dir.fd()).map(|stat| stat.dev == dev));
-                match dev {
-                    Some(Ok(true)) | None => {}
-                    Some(Ok(false)) => {
-                        self.explain(path, Fate::OtherFileSystem);
-                        if self.context.options.output.info.mount >= 1 {
-                            self.events.push(Event::Note(
-                                [b"cannot delete mount point: ", path.as_bytes()].concat(),
-                            ));
-                        }
-                        return Removed::Stays;
-                    }
-                    Some(Err(error)) => {
-                        self.events.push(failed("delete_file: fstat", path, &error));
-                        return Removed::Stays;
-                    }
-                }
-                if self.depth >= self.levels_open {
-                    above.park_above(path);
-                }
-                self.depth += 1;
-                let emptied = self.empty_dir(dir, path, chain);
-                self.depth -= 1;
-                emptied
+        // A directory that cannot be listed may still be empty.
+        let mut emptied = Removed::Gone;
+        if let Some(dir) = opened {
+            if !self.is_on_same_file_system(&dir, path) {
+                return Removed::Stays;
             }
-            // A directory that cannot be listed may still be empty.
-            None => Removed::Gone,
-        };
+            if self.depth >= self.levels_open {
+                above.park_above(path);
+            }
+            self.depth += 1;
+            emptied = self.empty_dir(dir, path, chain);
+            self.depth -= 1;
+        }
         if planned != PlannedDeletion::Delete {
             return Removed::Stays;
         }
-        if emptied == Removed::Stays && self.is_too_deep {
-            // A line for each level would be as long as all paths together.
-            if !inside {
-                self.events.push(not_empty(path));
-            }
+        if emptied == Removed::Stays && !self.is_attempted_nevertheless(path, inside) {
             return Removed::Stays;
-        }
-        if emptied == Removed::Stays {
-            self.explain(path, Fate::NotEmpty);
-            self.events.push(not_empty(path));
-            if self.context.process.stored.is_some() {
-                self.events.push(Event::Problem(replay::left_alone(
-                    path.as_bytes(),
-                    ChangedEnd::Dest,
-                )));
-                return Removed::Stays;
-            }
-            if !inside {
-                return Removed::Stays;
-            }
         }
         if !self.may_delete_more(path) {
             return Removed::Stays;
         }
-        let gone = if self.context.is_dry() {
+
+        let dest = self.context.dest;
+        if self.context.is_dry() {
             if emptied == Removed::Gone
                 && self.backups_beside == backups_before
                 && let Ok(parent) = above.dir(dest)
             {
                 self.record(parent, path, None);
             }
-            Ok(())
         } else {
-            above
-                .dir(dest)
-                .and_then(|parent| sys::rmdir(parent.fd(), path.name()))
-        };
-        match gone {
-            Ok(()) => {
-                self.went(path, Kind::Dir);
-                if emptied == Removed::Stays {
-                    self.explain(path, Fate::NotEmpty);
-                }
-                emptied
-            }
-            Err(error) => {
+            let parent = above.dir(dest);
+            let removed = parent.and_then(|parent| sys::rmdir(parent.fd(), path.name()));
+            if let Err(error) = removed {
                 self.events.push(self.rmdir_failed(path, &error));
-                Removed::Stays
+                return Removed::Stays;
             }
         }
+        self.went(path, Kind::Dir);
+        if emptied == Removed::Stays {
+            self.explain(path, Fate::NotEmpty);
+        }
+        emptied
+    }
+
+    /// Opens a directory that is to be emptied, if it can be listed, and returns what a stored plan says about its
+    /// deletion. `None`: it stays as it is.
+    fn open_as_planned(
+        &mut self,
+        above: &mut Above,
+        path: &RelPath,
+    ) -> Option<(PlannedDeletion, Option<Dir>)> {
+        let parent = match above.dir(self.context.dest) {
+            Ok(parent) => parent,
+            Err(error) => {
+                self.events.push(failed("delete_file: rmdir", path, &error));
+                return None;
+            }
+        };
+        let planned = self.planned(parent, path);
+        let opened = match planned {
+            PlannedDeletion::Delete => self.open_for_removal(parent, path),
+            // What is in it may be planned.
+            PlannedDeletion::Left | PlannedDeletion::Unplanned => {
+                let fd = sys::open_dir(parent.fd(), path.name(), Follow::Never).ok()?;
+                Some(Dir::new(fd))
+            }
+        };
+        Some((planned, opened))
+    }
+
+    /// Returns whether a directory is on the file system that deletion stays on. If not, this is reported.
+    fn is_on_same_file_system(&mut self, dir: &Dir, path: &RelPath) -> bool {
+        let Some(dev) = self.one_file_system else {
+            return true;
+        };
+        match sys::fstat(dir.fd()) {
+            Ok(stat) if stat.dev == dev => true,
+            Ok(_) => {
+                self.explain(path, Fate::OtherFileSystem);
+                if self.context.options.output.info.mount >= 1 {
+                    let note = [b"cannot delete mount point: ", path.as_bytes()].concat();
+                    self.events.push(Event::Note(note));
+                }
+                false
+            }
+            Err(error) => {
+                self.events.push(failed("delete_file: fstat", path, &error));
+                false
+            }
+        }
+    }
+
+    /// Reports a directory that is not empty, because an entry in it stayed. Returns whether its removal is attempted
+    /// nevertheless. `inside`: see [`Remover::remove_dir`].
+    fn is_attempted_nevertheless(&mut self, path: &RelPath, inside: bool) -> bool {
+        if self.is_too_deep {
+            // A line for each level would be as long as all paths together.
+            if !inside {
+                self.events.push(not_empty(path));
+            }
+            return false;
+        }
+        self.explain(path, Fate::NotEmpty);
+        self.events.push(not_empty(path));
+        if self.context.process.stored.is_some() {
+            let problem = replay::left_alone(path.as_bytes(), ChangedEnd::Dest);
+            self.events.push(Event::Problem(problem));
+            return false;
+        }
+        inside
     }
 
     /// Examines an entry that may be deleted; `None`: it is gone or cannot be examined.
