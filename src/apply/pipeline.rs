@@ -11,7 +11,7 @@ use crate::apply::dest_arg::Destination;
 use crate::apply::facts::ItemPrinter;
 use crate::apply::generator::{ListFirst, Plans, Top};
 use crate::apply::twins::Twins;
-use crate::apply::{Chosen, ContentPeer, Context, LateRemovals};
+use crate::apply::{BackupDir, Chosen, ContentPeer, Context, LateRemovals, TempDir};
 use crate::error::{Error, Result};
 use crate::filter::{Chain, Side};
 use crate::flist::Entry;
@@ -85,8 +85,8 @@ pub struct RunStart {
     pub reaches_source: bool,
 }
 
-/// How entries are examined and decided.
-struct Looks<'a> {
+/// What decisions about entries depend on, besides the options.
+struct Decisions<'a> {
     policy: &'a Policy,
     is_super: bool,
     /// What to read of each entry.
@@ -127,12 +127,12 @@ impl Receiving<'_> {
             &policy.preserve,
             &|entry, depth| normalizer.normalize(entry, depth),
             |wanted| {
-                let looks = Looks {
+                let decisions = Decisions {
                     policy: &policy,
                     is_super,
                     wanted,
                 };
-                self.carry_out(start, looks, origin, listener, tally)
+                self.carry_out(start, decisions, origin, listener, tally)
             },
         );
         if let Some(warning) = self
@@ -179,10 +179,11 @@ impl Receiving<'_> {
         }
     }
 
+    /// Lists, decides and applies, with everything that decisions depend on settled.
     fn carry_out(
         &self,
         start: RunStart,
-        looks: Looks<'_>,
+        decisions: Decisions<'_>,
         origin: &dyn SourcePlans,
         listener: &mut dyn EventSink,
         tally: &mut Tally,
@@ -192,20 +193,18 @@ impl Receiving<'_> {
         let wants = self.wants;
         let receiver_chain = self.run_context.rules.chain(Side::Receiver, &to.path);
         let alternates = self.alternates(listener, tally);
-        let walk = self.walk(&looks, &receiver_chain, &alternates, start.top.is_some());
-        let Looks {
+        let walk = self.walk(
+            &decisions,
+            &receiver_chain,
+            &alternates,
+            start.top.is_some(),
+        );
+        let Decisions {
             policy,
             is_super,
             wanted,
-        } = looks;
-        let list_first = if needs_whole_list(options, wants) || start.reaches_source {
-            ListFirst::Needed
-        } else if options.delta.detect_renamed.is_some() {
-            // A file can have been renamed from any place to any other.
-            ListFirst::ToSearch
-        } else {
-            ListFirst::No
-        };
+        } = decisions;
+        let list_first = self.list_first(&start);
         let RunStart {
             top,
             top_shown,
@@ -214,32 +213,27 @@ impl Receiving<'_> {
             ..
         } = start;
         let mut problems = Vec::new();
-        let top = top
-            .map(|entry| self.top(entry, top_shown, &walk, &mut problems))
-            .transpose()?;
-        let plans = origin.plans(walk, list_first != ListFirst::No)?;
-        let created = if top.is_none() { self.created() } else { None };
-        let opening = self
-            .opening()
-            .into_iter()
-            .chain(created)
-            .chain(problems.into_iter().map(Event::Problem))
-            .collect();
-        let option_dirs = self
-            .backup_dir()
-            .and_then(|backup| Ok((backup, self.temp_dir()?)));
-        let (backup, temp_dir) = option_dirs.inspect_err(|_| {
-            // The destination was created even if the run ends here, unless it is the new name of an empty directory.
-            self.made()
-                .for_each(|line| listener.report(&Event::Note(line)));
-            to.remove_if_named_anew();
-        })?;
-        let rate = if self.peer.is_none() {
-            options.connect.bwlimit_bytes_per_sec
-        } else {
-            None
+        let top = match top {
+            Some(entry) => Some(self.top(entry, top_shown, &walk, &mut problems)?),
+            None => None,
         };
-        let throttle = rate.map(|rate| Throttle::new(rate, self.run_context.process.stop));
+        let plans = origin.plans(walk, list_first != ListFirst::No)?;
+        let mut opening = self.opening();
+        if top.is_none() {
+            opening.extend(self.created());
+        }
+        opening.extend(problems.into_iter().map(Event::Problem));
+
+        let option_dirs = self.option_dirs();
+        if option_dirs.is_err() {
+            // The destination was created even if the run ends here, unless it is the new name of an empty directory.
+            for line in self.made() {
+                listener.report(&Event::Note(line));
+            }
+            to.remove_if_named_anew();
+        }
+        let (backup, temp_dir) = option_dirs?;
+        let throttle = self.throttle();
         let throttle = throttle
             .as_ref()
             .map(|throttle| move |bytes: u64| throttle.wait(bytes));
@@ -286,34 +280,56 @@ impl Receiving<'_> {
             if has_failed {
                 generator.source_failed();
             }
-            // A single missing argument is deleted under the name that it would have got.
-            let renamed: Option<Vec<_>> = match &to.renamed {
-                Some(new) if !missing.is_empty() => Some(RelPath::parse(new).into_iter().collect()),
-                _ => None,
+            let missing = match &to.renamed {
+                // A single missing argument is deleted under the name that it would have got.
+                Some(new) if !missing.is_empty() => RelPath::parse(new).into_iter().collect(),
+                Some(_) | None => missing,
             };
-            generator.run(
-                top,
-                list_first,
-                renamed.as_ref().unwrap_or(&missing),
-                opening,
-            )?;
+            generator.run(top, list_first, &missing, opening)?;
             generator.finish()
         })?;
         context.changed.finish();
         Ok(())
     }
 
+    /// Returns whether the source is listed as a whole before anything is done.
+    fn list_first(&self, start: &RunStart) -> ListFirst {
+        let options = self.run_context.options;
+        if needs_whole_list(options, self.wants) || start.reaches_source {
+            ListFirst::Needed
+        } else if options.delta.detect_renamed.is_some() {
+            // A file can have been renamed from any place to any other.
+            ListFirst::ToSearch
+        } else {
+            ListFirst::No
+        }
+    }
+
+    /// Opens the directories of `--backup-dir` and `--temp-dir`.
+    fn option_dirs(&self) -> Result<(Option<BackupDir>, Option<TempDir>)> {
+        Ok((self.backup_dir()?, self.temp_dir()?))
+    }
+
+    /// Returns the limit of `--bwlimit` for a local copy. In a session, the sender has it.
+    fn throttle(&self) -> Option<Throttle<'_>> {
+        if self.peer.is_some() {
+            return None;
+        }
+        let rate = self.run_context.options.connect.bwlimit_bytes_per_sec?;
+        Some(Throttle::new(rate, self.run_context.process.stop))
+    }
+
     /// Returns how the destination is listed and compared.
     fn walk<'w>(
         &'w self,
-        looks: &Looks<'w>,
+        decisions: &Decisions<'w>,
         receiver_chain: &'w Chain,
         alternates: &'w [Alternate],
         root_is_listed: bool,
     ) -> DestWalk<'w> {
         let options = self.run_context.options;
         let wants = self.wants;
-        let &Looks { policy, wanted, .. } = looks;
+        let &Decisions { policy, wanted, .. } = decisions;
         let removes = options.select.remove_source != RemoveSource::No;
         DestWalk {
             policy,
@@ -354,11 +370,11 @@ impl Receiving<'_> {
         problems: &mut Vec<Problem>,
     ) -> Result<Top> {
         walk.wanted.normalize(&mut source, 0);
-        let looked = match &self.to.root {
+        let examined = match &self.to.root {
             Some(root) if self.to.new_mode.is_none() => Some((root, sys::fstat(root.dir().fd()))),
             _ => None,
         };
-        let Some((root, Ok(mut stat))) = looked else {
+        let Some((root, Ok(mut stat))) = examined else {
             return Ok(Top {
                 source,
                 existing: self.to.link.clone(),
