@@ -409,7 +409,10 @@ pub fn guessed_name(argument: &[u8], options: &Options) -> Option<RelPath> {
 impl Guess<'_> {
     /// Scans the destination on separate threads while `body` runs. `body` gets `None` if the destination cannot be
     /// scanned. Fails if no thread can be started.
-    pub fn look<R>(&self, body: impl FnOnce(Option<DestPrescan<'_>>) -> R) -> Result<R, Error> {
+    pub fn with_prescan<R>(
+        &self,
+        body: impl FnOnce(Option<DestPrescan<'_>>) -> R,
+    ) -> Result<R, Error> {
         match trusted_path::open_dir(self.dest, self.run_context.options.preserve.link_owners) {
             Ok(fd) => self.look_at(Some(Dir::new(fd)), body),
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.look_at(None, body),

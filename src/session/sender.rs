@@ -137,7 +137,7 @@ impl<'a> Sender<'a> {
             scan_terms,
             early: None,
         };
-        params.look(|prefetch| self.run_on(&prefetch, None, tally))?
+        params.with_prefetch(|prefetch| self.run_on(&prefetch, None, tally))?
     }
 
     /// As [`Sender::run`], with a scan of the source in progress. `sent` is set if the receiver already has the

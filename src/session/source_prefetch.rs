@@ -107,7 +107,7 @@ impl<'a> PrefetchParams<'a> {
     }
 
     /// Scans the source on separate threads while `body` runs. Fails if no thread can be started.
-    pub fn look<R>(&self, body: impl FnOnce(SourcePrefetch<'_>) -> R) -> Result<R> {
+    pub fn with_prefetch<R>(&self, body: impl FnOnce(SourcePrefetch<'_>) -> R) -> Result<R> {
         let options = self.run_context.options;
         let ids = Ids::new();
         let is_over = AtomicBool::new(false);

@@ -47,7 +47,7 @@ struct NamedSource<'a> {
 }
 
 /// The result of examining one name.
-struct Looked {
+struct ExaminedSource {
     stat: Stat,
     /// The value of a symlink.
     target: Option<Vec<u8>>,
@@ -229,8 +229,8 @@ impl SourceWalk<'_> {
                     if named.renamed.is_some() {
                         found.listing.renamed_from = Some(named.name.clone());
                     }
-                    let looked =
-                        self.look(&place, &named.name, &found.listing.path, named.followed);
+                    let examined =
+                        self.examine(&place, &named.name, &found.listing.path, named.followed);
                     self.add(
                         found,
                         &NamedSource {
@@ -240,7 +240,7 @@ impl SourceWalk<'_> {
                             index,
                             origin,
                         },
-                        looked,
+                        examined,
                     );
                 }
             }
@@ -330,21 +330,22 @@ impl SourceWalk<'_> {
             {
                 return;
             }
-            let look = |&listed: &ListedName| self.look(place, names.name(listed), &dir, false);
-            let looks = match self.contents {
-                None => parallel::map(block, self.threads, look),
+            let examine =
+                |&listed: &ListedName| self.examine(place, names.name(listed), &dir, false);
+            let results = match self.contents {
+                None => parallel::map(block, self.threads, examine),
                 Some(_) => parallel::share(
                     block,
                     parallel::threads_for_files(block.len(), self.threads),
-                    look,
+                    examine,
                 ),
             };
-            for (&listed, looked) in block.iter().zip(looks) {
+            for (&listed, examined) in block.iter().zip(results) {
                 let name = names.name(listed);
-                if looked.is_err() && rules.may_exclude(listed, name, &mut found.listing.notes) {
+                if examined.is_err() && rules.may_exclude(listed, name, &mut found.listing.notes) {
                     continue;
                 }
-                if self.is_left_out(place, name, &looked) {
+                if self.is_left_out(place, name, &examined) {
                     continue;
                 }
                 let problems = found.listing.problems.len();
@@ -355,7 +356,7 @@ impl SourceWalk<'_> {
                     index,
                     origin,
                 };
-                let is_added = self.add(found, &source, looked);
+                let is_added = self.add(found, &source, examined);
                 if found.listing.problems.len() > problems
                     && let Some(problem) = not_searchable(place)
                 {
@@ -373,8 +374,13 @@ impl SourceWalk<'_> {
 
     /// Returns whether a name that was examined takes no part for other reasons than a rule: it is the directory that this
     /// run has created for its destination, or it cannot be read and need not be.
-    fn is_left_out(&self, place: &SourceDir, name: &[u8], looked: &io::Result<Looked>) -> bool {
-        let Ok(Looked { stat, .. }) = looked else {
+    fn is_left_out(
+        &self,
+        place: &SourceDir,
+        name: &[u8],
+        examined: &io::Result<ExaminedSource>,
+    ) -> bool {
+        let Ok(ExaminedSource { stat, .. }) = examined else {
             return false;
         };
         if self.left_out == Some((stat.dev, stat.ino)) {
@@ -419,7 +425,7 @@ impl SourceWalk<'_> {
         &self,
         found: &mut ListedDir,
         source: &NamedSource<'_>,
-        looked: io::Result<Looked>,
+        examined: io::Result<ExaminedSource>,
     ) -> bool {
         let NamedSource {
             place,
@@ -428,58 +434,41 @@ impl SourceWalk<'_> {
             index,
             origin,
         } = *source;
-        if self.reports_unsafe
-            && let Ok(target) = place.dir().and_then(|dir| sys::read_link(dir.fd(), name))
-            && safelink::is_unsafe(&target, found.listing.path.join(name).as_bytes())
-        {
-            let link = found.listing.path.join(name);
-            let note = [
-                b"copying unsafe symlink \"",
-                link.as_bytes(),
-                b"\" -> \"",
-                &target,
-                b"\"",
-            ]
-            .concat();
-            found.listing.notes.push(note);
+        if self.reports_unsafe {
+            note_unsafe_link(found, place, name);
         }
-        let (
-            Looked {
-                stat,
-                target,
-                digest,
-            },
-            dir,
-        ) = match looked.and_then(|looked| Ok((looked, place.dir()?))) {
-            Ok(found) => found,
+        let opened = examined.and_then(|examined| Ok((examined, place.dir()?)));
+        let (examined, dir) = match opened {
+            Ok(opened) => opened,
             Err(error) => {
-                let named = matches!(origin.listing, Listing::Named(_));
-                found
-                    .listing
-                    .problems
-                    .push(self.stat_problem(place, name, named, &error));
+                let is_named = matches!(origin.listing, Listing::Named(_));
+                let problem = self.stat_problem(place, name, is_named, &error);
+                found.listing.problems.push(problem);
                 return false;
             }
         };
-        if let Err(problem) = check_charset(
-            place,
-            name,
-            found.listing.path.join(called).as_bytes(),
-            target.as_deref(),
-        ) {
+        let ExaminedSource {
+            stat,
+            target,
+            digest,
+        } = examined;
+        let path = found.listing.path.join(called);
+        if let Err(problem) = check_charset(place, name, path.as_bytes(), target.as_deref()) {
             found.listing.problems.push(problem);
             return false;
         }
         let is_mount_point = Self::is_mount_point(origin, &stat);
-        if is_mount_point && let Some(explainer) = self.explainer {
-            explainer.add(&found.listing.path.join(called), Fact::MountPoint);
+        if is_mount_point {
+            if let Some(explainer) = self.explainer {
+                explainer.add(&path, Fact::MountPoint);
+            }
+            // With `-xx`, a mount point takes no part, except where subdirectories are only listed (`-d`).
+            let walks_subdirs = matches!(origin.listing, Listing::All { below: true, .. });
+            if self.select.one_file_system > 1 && walks_subdirs {
+                return false;
+            }
         }
-        if is_mount_point
-            && self.select.one_file_system > 1
-            && matches!(origin.listing, Listing::All { below: true, .. })
-        {
-            return false;
-        }
+
         let entry = Arc::make_mut(&mut found.listing.list).push(called, &stat);
         entry.origin = index;
         if is_mount_point {
@@ -488,26 +477,23 @@ impl SourceWalk<'_> {
         if let Some(target) = target {
             entry.extra_mut().target = Some(target.into());
         }
-        let path = || found.listing.path.join(called).as_bytes().to_vec();
         let at = EntryAt {
             dir: &dir,
             name,
             stat: &stat,
             full: &|| place.full(name),
-            path: &path,
+            path: &|| path.as_bytes().to_vec(),
         };
         let completed = self.wanted.complete_source(entry, &at);
         if self.select.copy_devices && entry.kind() == Kind::Device {
             // An entry that represents a device (`--fake-super`) is a file with its own content.
-            entry.set_stat(
-                &Stat {
-                    mode: entry.mode,
-                    uid: entry.uid,
-                    gid: entry.gid,
-                    ..stat
-                }
-                .as_file(stat.len_bytes, now()),
-            );
+            let stored = Stat {
+                mode: entry.mode,
+                uid: entry.uid,
+                gid: entry.gid,
+                ..stat
+            };
+            entry.set_stat(&stored.as_file(stat.len_bytes, now()));
             entry.extra_mut().rdev = 0;
         }
         // An entry that represents another kind (`--fake-super`) has no digest.
@@ -542,13 +528,13 @@ impl SourceWalk<'_> {
     }
 
     /// Examines one name, and follows symlinks if the options require it.
-    fn look(
+    fn examine(
         &self,
         place: &SourceDir,
         name: &[u8],
         dir: &RelPath,
         followed: bool,
-    ) -> io::Result<Looked> {
+    ) -> io::Result<ExaminedSource> {
         let (mut stat, target) = self.stat_following(place, name, dir, followed)?;
         if self.select.copy_devices && Kind::of_mode(stat.mode) == Some(Kind::Device) {
             stat = self.content_of_device(place, name, followed, stat);
@@ -568,7 +554,7 @@ impl SourceWalk<'_> {
             }
             _ => None,
         };
-        Ok(Looked {
+        Ok(ExaminedSource {
             stat,
             target,
             digest,
@@ -646,6 +632,20 @@ impl SourceWalk<'_> {
         ]
         .concat();
         Problem::new(line, Weight::SourceError)
+    }
+}
+
+/// Notes that a symlink that leads out of the transfer is copied as what it leads to (`--copy-unsafe-links`).
+fn note_unsafe_link(found: &mut ListedDir, place: &SourceDir, name: &[u8]) {
+    let target = place.dir().and_then(|dir| sys::read_link(dir.fd(), name));
+    let Ok(target) = target else {
+        return;
+    };
+    let link = found.listing.path.join(name);
+    if safelink::is_unsafe(&target, link.as_bytes()) {
+        let start = b"copying unsafe symlink \"".as_slice();
+        let note = [start, link.as_bytes(), b"\" -> \"", &target, b"\""].concat();
+        found.listing.notes.push(note);
     }
 }
 

@@ -23,6 +23,7 @@ use crate::digest::Comparison;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::filter::Rules;
 use crate::fs::{charset, sys};
 use crate::native::dest_prescan::Guess;
 use crate::native::dir_digest::SourceDigester;
@@ -39,6 +40,13 @@ use parking_lot::Mutex;
 
 /// Runs a copy between this machine and another one.
 pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
+    match prepare_and_copy(env, wanted) {
+        Ok(exit) => exit,
+        Err(error) => fail(env, &error),
+    }
+}
+
+fn prepare_and_copy(env: &mut Env, wanted: cli::Copy) -> Result<Exit, Error> {
     let since = Since::now();
     let cli::Copy {
         mut options,
@@ -49,39 +57,29 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     } = wanted;
     live_display::settle(env, &mut options, dest.is_none());
     copy::settle_checksum_cache(env, &mut options);
-    let opened = match options.batch.clone() {
-        Some(Batch::Read(name)) => {
-            batch::open(env, &name, &mut options).map(|batch| (Some(batch), None))
-        }
+    let mut read_batch = None;
+    let mut written_batch = None;
+    match options.batch.clone() {
+        Some(Batch::Read(name)) => read_batch = Some(batch::open(env, &name, &mut options)?),
         Some(Batch::Write { path, only }) => {
-            batch::create(env, &path, only, &options).map(|batch| (None, Some(batch)))
+            written_batch = Some(batch::create(env, &path, only, &options)?);
         }
-        None => Ok((None, None)),
-    };
-    let (batch, written) = match opened {
-        Ok(opened) => opened,
-        Err(error) => return fail(env, &error),
-    };
+        None => {}
+    }
     let Some(far) = far else {
-        return fail(
-            env,
-            &Error::new(
-                Exit::Crashed,
-                "sparsync: internal error: remote copy without a remote host",
-            ),
-        );
+        let words = "sparsync: internal error: remote copy without a remote host";
+        return Err(Error::new(Exit::Crashed, words));
     };
     // The remote shell inherits this limit, and some programs walk through every descriptor that they could have open.
     sys::lift_open_files(OPEN_FILES_BESIDE_SHELL);
     let role = cli::RemoteOperand::role(Some(&far.operand));
-    if let Err(error) = copy::set_charset(&options, role) {
-        return fail(env, &error);
-    }
+    copy::set_charset(&options, role)?;
     if let Some(charset) = charset::of_names()
         && options.connect.args == ArgStyle::Secluded
     {
         charset.convert_lists();
     }
+
     let mut near = RemoteCopy {
         options,
         sources,
@@ -89,65 +87,62 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         far,
         key: sys::random(),
         route: Mutex::default(),
-        written,
+        written: written_batch,
     };
     near.name_place(env);
-    if let Some(batch) = batch {
-        return near.copy_from_batch(env, batch, since);
+    if let Some(batch) = read_batch {
+        return Ok(near.copy_from_batch(env, batch, since));
     }
     if let Some(port) = near.far.operand.daemon {
         if near.far.operand.server_sends {
             // A sender prints the matches. A daemon usually forbids that.
             near.options.output.debug.deltasum = 0;
         }
-        return near.copy_with_daemon(env, port, since);
+        return Ok(near.copy_with_daemon(env, port, since));
     }
-    let Some(rules) = near.prefetch_rules(env) else {
-        return near.copy(env, None, since);
-    };
-    let cwd = env.cwd.clone();
-    let stop = env.stop.clone();
-    let stop_requested = env.stop_requested.clone();
-    let checksum_cache = env.checksum_cache.clone();
-    let explainer = env.explainer.clone();
-    let run_context = RunContext {
-        options: &near.options,
-        rules: &rules,
-        process: Process {
-            cwd: &cwd,
-            umask: env.umask,
-            stop: &stop,
-            threads: copy::threads(),
-            checksum_cache: Some(&checksum_cache),
-            stored: None,
-            explainer: explainer.as_deref(),
-        },
-        repeats: false,
-        interrupted: &stop_requested,
-        gauge: None,
-    };
-    let key = near.key;
-    let ended = match near.guess(env) {
-        None if near.far.operand.server_sends => Ok(near.copy(env, None, since)),
-        None => {
-            let compared_by = Comparison::keyed_plain(&key);
-            let digester = SourceDigester {
-                key,
-                options: &near.options,
+    match near.prefetch_rules(env) {
+        Some(rules) => near.copy_with_early_scan(env, &rules, since),
+        None => Ok(near.copy(env, None, since)),
+    }
+}
+
+/// The most files that a run may have open beside a remote shell. Each directory that holds an argument takes one.
+const OPEN_FILES_BESIDE_SHELL: u64 = 1 << 16;
+
+impl RemoteCopy {
+    /// Runs the copy, and scans the tree on this machine while the client still connects.
+    fn copy_with_early_scan(
+        &self,
+        env: &mut Env,
+        rules: &Rules,
+        since: Since,
+    ) -> Result<Exit, Error> {
+        let cwd = env.cwd.clone();
+        let stop = env.stop.clone();
+        let stop_requested = env.stop_requested.clone();
+        let checksum_cache = env.checksum_cache.clone();
+        let explainer = env.explainer.clone();
+        let run_context = RunContext {
+            options: &self.options,
+            rules,
+            process: Process {
+                cwd: &cwd,
+                umask: env.umask,
+                stop: &stop,
+                threads: copy::threads(),
+                checksum_cache: Some(&checksum_cache),
+                stored: None,
+                explainer: explainer.as_deref(),
+            },
+            repeats: false,
+            interrupted: &stop_requested,
+            gauge: None,
+        };
+        let key = self.key;
+        if self.far.operand.server_sends {
+            let Some((whole, dest)) = self.guess(env) else {
+                return Ok(self.copy(env, None, since));
             };
-            let compares = Shortcuts::for_run(&near.options, Wants::default()).compare;
-            let digester: Option<&dyn ListingDigester> =
-                if compares { Some(&digester) } else { None };
-            let is_super = near.is_likely_super();
-            let params = PrefetchParams {
-                // Those of a sparsync at the other end.
-                compared_by: Some(&compared_by),
-                ..PrefetchParams::early(run_context, &near.sources, digester, is_super)
-            };
-            params
-                .look(|prefetch| near.copy(env, Some(EarlyScan::Source(Box::new(prefetch))), since))
-        }
-        Some((whole, dest)) => {
             let guess = Guess {
                 run_context,
                 dest,
@@ -155,16 +150,28 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
                 key,
                 good_for: EARLY_IS_GOOD_FOR,
             };
-            guess.look(|prescan| near.copy(env, prescan.map(EarlyScan::Dest), since))
+            return guess
+                .with_prescan(|prescan| self.copy(env, prescan.map(EarlyScan::Dest), since));
         }
-    };
-    ended.unwrap_or_else(|error| fail(env, &error))
-}
 
-/// The most files that a run may have open beside a remote shell. Each directory that holds an argument takes one.
-const OPEN_FILES_BESIDE_SHELL: u64 = 1 << 16;
+        let compared_by = Comparison::keyed_plain(&key);
+        let digester = SourceDigester {
+            key,
+            options: &self.options,
+        };
+        let compares = Shortcuts::for_run(&self.options, Wants::default()).compare;
+        let digester: Option<&dyn ListingDigester> = if compares { Some(&digester) } else { None };
+        let is_super = self.is_likely_super();
+        let params = PrefetchParams {
+            // Those of a sparsync at the other end.
+            compared_by: Some(&compared_by),
+            ..PrefetchParams::early(run_context, &self.sources, digester, is_super)
+        };
+        params.with_prefetch(|prefetch| {
+            self.copy(env, Some(EarlyScan::Source(Box::new(prefetch))), since)
+        })
+    }
 
-impl RemoteCopy {
     /// Runs the copy. `early`: the prefetch of the local tree, if one is running.
     fn copy(&self, env: &mut Env, early: Option<EarlyScan<'_>>, since: Since) -> Exit {
         if let Err(error) = copy::start_deadline(env, &self.options) {

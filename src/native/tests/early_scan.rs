@@ -101,7 +101,7 @@ fn pushed(good_for: Duration, sends_first: bool) -> String {
         early: Some(good_for),
         ..PrefetchParams::early(terms_of(&near), &near.client.sources, Some(&digester), true)
     };
-    let ended = params.look(|prefetch| {
+    let ended = params.with_prefetch(|prefetch| {
         while prefetch.count_so_far().entries < 2 {
             std::thread::yield_now();
         }
@@ -188,7 +188,7 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
         key: [7; 16],
         good_for,
     };
-    let ended = guess.look(|prescan| {
+    let ended = guess.with_prescan(|prescan| {
         let prescan = prescan.expect("the destination exists");
         while prescan.predicted.count() < if whole.is_root() { 2 } else { 1 } {
             std::thread::yield_now();
@@ -275,7 +275,7 @@ impl Guessing<'_> {
             good_for: LIMIT,
         };
         let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
-        let ended = guess.look(|prescan| {
+        let ended = guess.with_prescan(|prescan| {
             let prescan = prescan.expect("a directory, or missing");
             while prescan.predicted.count() == 0 {
                 std::thread::yield_now();
@@ -369,7 +369,7 @@ fn by_hand(stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
             key: [7; 16],
             good_for: LIMIT,
         };
-        let ended = guess.look(|prescan| {
+        let ended = guess.with_prescan(|prescan| {
             let prescan = prescan.expect("the destination exists");
             while prescan.predicted.count() < 2 {
                 std::thread::yield_now();

@@ -96,7 +96,9 @@ impl SourceWalk<'_> {
                         continue;
                     }
                     implied &= origins.len() > 1
-                        && self.look(place, name, &found.listing.path, false).is_err();
+                        && self
+                            .examine(place, name, &found.listing.path, false)
+                            .is_err();
                     let content = if *below {
                         NamedContent::Full
                     } else {
