@@ -1,9 +1,10 @@
 //! Walks the source and sends the listings that differ from the receiver's.
 
 use super::dest_dirs::{DestDirsWalk, DirComparison};
+use super::requests::KeptDir;
 use super::roots::SentNames;
 use super::totals::TotalsSender;
-use super::{BasisFate, ContentRequest, KeptDir, Sender};
+use super::{BasisFate, ContentRequest, Sender};
 use crate::apply::file::failure::cannot_open;
 use crate::digest::PlainDigest;
 use crate::error::Result;
