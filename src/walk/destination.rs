@@ -2,19 +2,19 @@
 
 mod contents;
 mod explained;
+mod joined;
 mod listing;
+mod revise;
 
 use crate::filter::Chain;
 use crate::flist::entry::Stat;
-use crate::flist::join::{Join, Pair};
-use crate::flist::{DirList, Entry, Kind, Time};
-use crate::fs::errno;
-use crate::fs::read::{self, Wanted};
-use crate::fs::root::{Dir, Root};
-use crate::fs::temp_name::{is_temp_name, name_of_temp};
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::read::Wanted;
+use crate::fs::root::Root;
+use crate::fs::temp_name::is_temp_name;
 use crate::options::{AltKind, Options};
 use crate::path::RelPath;
-use crate::plan::delete::{self, Extras};
+use crate::plan::delete::Extras;
 use crate::plan::explained::Fact;
 use crate::plan::planned::StoredPlan;
 use crate::plan::{self, Action, Decision, Policy, Reason, Subject};
@@ -23,14 +23,11 @@ use crate::report::event::{ErrorRole, Problem};
 use crate::report::explainer::Explainer;
 use crate::walk::alternate::{AltDirs, Alternate, Hit};
 use crate::walk::dir_plan::{
-    Decided, DestListing, DestState, DirPlan, Findings, Found, ListedDir, NONE, Step, SubDir,
+    Decided, DestState, DirPlan, Findings, Found, ListedDir, NONE, Step, SubDir,
 };
 use crate::walk::replay;
 use crate::walk::scanner::TaskId;
 use crate::walk::source_dir::{Compare, ComparedSource, SourceDir};
-use crate::work::parallel;
-use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -244,185 +241,6 @@ impl DestWalk<'_> {
         }
     }
 
-    /// Decides again if the destination's directory could not be examined when the plan was made. `dir`: the directory
-    /// as it can be opened now. Entries that still cannot be examined are reported and left alone.
-    pub fn decide_again_for_dir(&self, plan: &mut DirPlan, dir: Option<&Dir>) {
-        let Some(root) = self.dest else { return };
-        let DirPlan {
-            findings,
-            found,
-            decided: before,
-            ..
-        } = plan;
-        // Without a directory, what is known stays.
-        let DestListing {
-            list,
-            dir: known_dir,
-            is_outside,
-            blocks_subdirs,
-            ..
-        } = std::mem::take(&mut found.dest);
-        found.dest = DestListing {
-            list,
-            dir: known_dir,
-            is_outside,
-            blocks_subdirs,
-            ..DestListing::default()
-        };
-        if let Some(dir) = dir {
-            self.list_dest_dir(found, findings, dir.clone(), root, true);
-        }
-        let joined = self.examine(found, findings, false);
-        let mut decided = self.decide_all(found, &joined, findings);
-        for sub in &mut decided.subdirs {
-            let known = before
-                .subdirs
-                .binary_search_by_key(&sub.step.source, |known| known.step.source);
-            sub.task_id = known.ok().and_then(|at| before.subdirs[at].task_id);
-        }
-        if found.dest.is_unseen && self.delete && found.listing.may_delete {
-            findings.problems.push(found.cannot_be_listed(&root.path));
-        }
-        let hidden = std::mem::take(&mut found.dest.hidden);
-        let is_hidden = |step: &Step| dir.is_none() || hidden.contains(&step.source);
-        let denied = errno::denied();
-        for step in decided.steps.iter().filter(|step| is_hidden(step)) {
-            let path = found.listing.path.join(found.name_of(step));
-            findings
-                .problems
-                .push(cannot_stat(&root.full(path.as_bytes()), &denied));
-        }
-        decided.steps.retain(|step| !is_hidden(step));
-        plan.decided = decided;
-    }
-
-    /// Decides again about the subdirectories of a plan whose times have changed since.
-    pub fn decide_dirs_again(&self, plan: &mut DirPlan, changed: &HashMap<TaskId, Time>) {
-        let DirPlan {
-            findings,
-            found,
-            decided,
-            ..
-        } = plan;
-        for sub in &mut decided.subdirs {
-            let mtime = sub.task_id.and_then(|task_id| changed.get(&task_id));
-            let (Some(mtime), false) = (mtime, sub.step.dest == NONE) else {
-                continue;
-            };
-            let existing = &mut found.dest.list.entries[sub.step.dest as usize];
-            existing.mtime = *mtime;
-            let source = &found.listing.list.entries[sub.step.source as usize];
-            let subject = Subject::Entry;
-            sub.step.decision = plan::decide(source, Some(existing), None, subject, self.policy);
-            if let Some(stored) = self.stored {
-                let path = found.listing.path.join(found.listing.list.name(source));
-                let action = sub.step.decision.action;
-                match replay::restricted_again(stored, path.as_bytes(), action) {
-                    Ok(action) => sub.step.decision.action = action,
-                    Err(error) => _ = findings.fatal.get_or_insert(error),
-                }
-            }
-        }
-    }
-
-    /// Joins the two lists.
-    fn join(&self, found: &Found) -> Joined {
-        let source = &found.listing.list;
-        let dest = &found.dest.list;
-        let mut joined = Joined {
-            pairs: Vec::with_capacity(source.len()),
-            ..Joined::default()
-        };
-        let pair = |source: usize, dest: u32| JoinedPair {
-            source: source as u32,
-            dest,
-            same: None,
-        };
-        let mut join = Join::default();
-        while let Some(next) = join.next(source, dest, |at| dest.entries[at].is_dir()) {
-            match next {
-                Pair::Source(source_at) => joined.pairs.push(pair(source_at, NONE)),
-                Pair::Both(source_at, dest_at) => {
-                    joined.pairs.push(pair(source_at, dest_at as u32))
-                }
-                Pair::Dest(dest_at) => {
-                    match self.continued(source, dest.name(&dest.entries[dest_at])) {
-                        Some(source_at) => {
-                            joined.left_over.push((source_at as u32, dest_at as u32));
-                        }
-                        None => joined.lone.push(dest_at as u32),
-                    }
-                }
-            }
-        }
-        joined
-    }
-
-    /// Joins the two lists, and examines the destination's entries that the source has, too. `is_known`: they are complete.
-    ///
-    /// Afterwards nothing more of either side is read for the decisions, except in alternate trees.
-    fn examine(&self, found: &mut Found, findings: &mut Findings, is_known: bool) -> Joined {
-        let mut joined = self.join(found);
-        let implied = if self.follows_implied {
-            implied_dirs(&found.listing.list, &found.listing.subs)
-        } else {
-            HashSet::new()
-        };
-        for block in joined.pairs.chunks_mut(parallel::BLOCK) {
-            let unread = Mutex::new(Vec::new());
-            if !is_known {
-                let looks = self.stat_pairs(found, block, &implied, &unread);
-                for (pair, looked) in block.iter_mut().zip(looks) {
-                    self.take_look(found, findings, pair, looked);
-                }
-            }
-            if self.policy.preserve.write_devices {
-                self.measure_devices(found, block);
-            }
-            self.compare_rest(found, block, &unread);
-            self.keep_digests(found, block);
-            self.report_unread(found, findings, unread.into_inner());
-        }
-        joined
-    }
-
-    /// Enters the result of examining the counterpart of a pair. The pair has none if that is gone or cannot be examined.
-    fn take_look(
-        &self,
-        found: &mut Found,
-        findings: &mut Findings,
-        pair: &mut JoinedPair,
-        looked: ExaminedDest,
-    ) {
-        match looked {
-            Ok(Some((stat, same))) => {
-                let problem = self.complete_dest(found, findings, pair.dest as usize, &stat);
-                pair.same = same;
-                if let Some(problem) = problem
-                    && self.compares_attributes(found, pair)
-                {
-                    findings.problems.push(problem);
-                }
-            }
-            Ok(None) => pair.dest = NONE,
-            Err(error) => {
-                pair.dest = NONE;
-                self.cannot_examine(found, findings, pair.source, &error);
-            }
-        }
-    }
-
-    /// Returns whether the attributes of the two entries of a pair are compared. rsync reads no others.
-    fn compares_attributes(&self, found: &Found, pair: &JoinedPair) -> bool {
-        let source = &found.listing.list.entries[pair.source as usize];
-        let dest = &found.dest.list.entries[pair.dest as usize];
-        let is_refused = matches!(
-            self.decide_one(found, pair).decision.action,
-            Action::Refuse(_)
-        );
-        !is_refused && dest.stands_for(source.kind())
-    }
-
     /// Decides each pair, and which entries of the destination are extra.
     fn decide_all(&self, found: &Found, joined: &Joined, findings: &mut Findings) -> Decided {
         let mut decided = Decided::default();
@@ -512,16 +330,6 @@ impl DestWalk<'_> {
         }
     }
 
-    /// Returns the source file that resumes from a temporary file of this name, if it is transferred.
-    fn continued(&self, source: &DirList, temp: &[u8]) -> Option<usize> {
-        let at = source.find(name_of_temp(temp)?)?;
-        let entry = &source.entries[at];
-        if entry.kind() != Kind::File || entry.len_bytes < self.resumes_from {
-            return None;
-        }
-        Some(at)
-    }
-
     /// Begins the decisions about the entries of a directory that only the destination has.
     fn extras<'c>(&self, found: &'c Found) -> Extras<'c> {
         let chain = found
@@ -534,52 +342,6 @@ impl DestWalk<'_> {
             self.delete && found.listing.may_delete,
             self.reports_rules,
         )
-    }
-
-    /// Drops empty directories (`-m`) unless a rule of the command line protects them. What the destination has under
-    /// their names becomes extra. `has_last`: the last subdirectory is the last entry of the whole list. Returns the task
-    /// numbers of the dropped directories.
-    pub fn prune(
-        &self,
-        plan: &mut DirPlan,
-        has_last: bool,
-        is_bare: impl Fn(TaskId) -> bool,
-    ) -> Vec<TaskId> {
-        let DirPlan {
-            findings,
-            found,
-            decided,
-            ..
-        } = plan;
-        let mut pruned = Vec::new();
-        let mut extras = self.extras(found);
-        let subdirs = std::mem::take(&mut decided.subdirs);
-        let last = match subdirs.last() {
-            Some(sub) if has_last => Some(sub.step.source),
-            _ => None,
-        };
-        for sub in subdirs {
-            let path = found.listing.path.join(found.name_of(&sub.step));
-            // In rsync, the duplicate of a directory counts as its content, unless nothing follows it.
-            let is_held = sub.is_repeated && last != Some(sub.step.source);
-            let is_bare = !is_held && sub.task_id.is_none_or(&is_bare);
-            if !is_bare || !delete::may_prune(self.receiver_chain, &path) {
-                decided.subdirs.push(sub);
-                continue;
-            }
-            if let Some(explainer) = self.explainer {
-                explainer.add(&path, Fact::Pruned);
-                let kind = found.dest.entry(sub.step.dest).map(Entry::kind);
-                self.explain_extra(explainer, found, &path, kind);
-            }
-            decided.pruned.push(sub.step.source);
-            pruned.extend(sub.task_id);
-            if sub.step.dest != NONE {
-                note_lone(found, sub.step.dest, &mut extras, decided, findings);
-            }
-        }
-        decided.extras.sort_unstable();
-        pruned
     }
 
     /// Decides one pair.
@@ -664,30 +426,6 @@ impl DestWalk<'_> {
         );
         (decision, dirs.problems)
     }
-
-    /// Lists what only the destination has now, in order: names, and whether they are directories. `chain`: the
-    /// receiver's rules in force here now.
-    pub fn extras_now(
-        &self,
-        path: &RelPath,
-        source: &DirList,
-        dir: &Dir,
-        chain: &Chain,
-    ) -> io::Result<Vec<(Vec<u8>, bool)>> {
-        let list = read::typed_names(dir)?;
-        let mut extras = Extras::new(path, chain, self.delete, self.reports_rules);
-        let mut now = Vec::new();
-        let mut join = Join::default();
-        while let Some(pair) = join.next(source, &list, |at| list.entries[at].is_dir()) {
-            let Pair::Dest(at) = pair else { continue };
-            let name = list.name(&list.entries[at]);
-            let is_dir = list.entries[at].is_dir();
-            if extras.contain(name, is_dir, &mut Vec::new()) {
-                now.push((name.to_vec(), is_dir));
-            }
-        }
-        Ok(now)
-    }
 }
 
 /// Restricts the decisions of a directory to the actions of a plan.
@@ -740,17 +478,6 @@ fn restrict(
     }
     decided.replayed = replayed;
     Ok(())
-}
-
-/// Returns the indices of the implied directories.
-fn implied_dirs(source: &DirList, subs: &[SubdirFlags]) -> HashSet<u32> {
-    let dirs = (0u32..)
-        .zip(&source.entries)
-        .filter(|(_, entry)| entry.is_dir());
-    dirs.zip(subs)
-        .filter(|(_, flags)| flags.is_implied)
-        .map(|((at, _), _)| at)
-        .collect()
 }
 
 /// Returns the message for an entry of the destination that cannot be examined.
