@@ -59,12 +59,17 @@ const FORBID_REPEAT: &str = "--append --inplace -b --backup --max-delete --remov
 type Known = (&'static str, fn(&Case, Route) -> bool);
 
 /// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
-const KNOWN: [Known; 39] = [
+const KNOWN: [Known; 43] = [
     ("an rsync shares no blocks", |case, on| {
         let is_push = matches!(on, Route::Push(_));
         let is_rsync_there = on.is_served() || on.is_stock() && is_push;
         // The client sends what an rsync would understand.
-        let old = ["--protocol=27", "--protocol=28", "--protocol=29", "--protocol=30"];
+        let old = [
+            "--protocol=27",
+            "--protocol=28",
+            "--protocol=29",
+            "--protocol=30",
+        ];
         let is_old = old.iter().any(|option| case.has(&[option]));
         case.has(&["--clone-dest"]) && (is_rsync_there || is_push && is_old)
     }),
@@ -89,7 +94,12 @@ const KNOWN: [Known; 39] = [
     ),
     (
         "the place of deletions among other lines varies",
-        |case, _| case.has(&["--del", "--out-format="]) || case.has(&["--force"]) && case.prints(),
+        |case, _| {
+            let may_delete = case.has(&["--del"]) || case.has(&["--force"]);
+            case.has(&["--del", "--out-format="])
+                || case.has(&["--force"]) && case.prints()
+                || may_delete && case.prints() && case.replaces_full_dir()
+        },
     ),
     ("the owner keeps access to new directories", |case, _| {
         case.has(&["--chmod=u"])
@@ -120,10 +130,10 @@ const KNOWN: [Known; 39] = [
         |case, _| case.has(&["-H"]) && (case.has_clash(true) || case.sources.len() > 1),
     ),
     (
-        "an ordinary user's rsync makes a file writable before it backs it up and deletes it",
+        "an ordinary user's rsync makes a file writable before it backs it up and deletes it, or leaves it",
         |case, _| {
             case.who == Who::User
-                && case.is_backed_up()
+                && (case.is_backed_up() || case.has(&["--max-delete"]))
                 && case.trees[1].iter().any(|e| e.mode == Some(0o444))
         },
     ),
@@ -157,6 +167,26 @@ const KNOWN: [Known; 39] = [
     (
         "rsync applies the merge files of the first source to the others",
         |case, _| case.sources.len() > 1 && (case.has(&["-f:"]) || case.has(&["-F"])),
+    ),
+    (
+        "rsync forgets a merge file of a parent directory after the first listed name",
+        |case, _| case.has(&["-f:_/"]) && case.list.len() > 1,
+    ),
+    (
+        "rsync does not warn about a parent that is absent after a directory that --existing skips",
+        |case, _| case.has(&["--existing", "--delete-missing-args"]),
+    ),
+    (
+        "rsync warns about symlinks of other users when it deletes by merge files at the end",
+        |case, _| case.has(&["-f:C", "--delete-after"]),
+    ),
+    (
+        "rsync loses the group's entry of an ACL if a mode has special bits",
+        |case, _| {
+            let mut entries = case.trees.iter().flatten();
+            let is_special = |entry: &Entry| entry.mode.is_some_and(|mode| mode & 0o7000 != 0);
+            case.has(&["-A"]) && entries.any(is_special)
+        },
     ),
     ("rsync may never end", |case, _| {
         case.has(&["-H"]) && case.has_alternate()
@@ -479,6 +509,21 @@ impl Case {
         };
         dest.iter()
             .any(|there| source.iter().any(|here| clashes(there, here)))
+    }
+
+    /// Returns whether the destination may have a directory that is not empty where the source has something else. The
+    /// names alone are compared, because arguments lead to different directories.
+    fn replaces_full_dir(&self) -> bool {
+        let [source, dest, _] = &self.trees;
+        let others: Vec<&[u8]> = source
+            .iter()
+            .filter(|entry| entry.kind != Kind::Dir)
+            .filter_map(|entry| entry.path.rsplit(|&byte| byte == b'/').next())
+            .collect();
+        dest.iter().any(|entry| {
+            let mut parents = entry.path.split(|&byte| byte == b'/').rev().skip(1);
+            parents.any(|name| others.contains(&name))
+        })
     }
 
     /// Returns whether the destination has a link or fifo where the source has a file.
