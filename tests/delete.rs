@@ -47,6 +47,26 @@ mirrors!(delete_with_prune_empty_dirs, ["--delete", "-m"]);
 mirrors!(delete_with_delay_updates, ["--delete", "--delay-updates"]);
 mirrors!(delete_with_v, ["--delete", "-v"]);
 
+/// Declares a case whose partial directories are extra, and are removed when their files are placed, before the deletions.
+macro_rules! partial_dirs_are_extra {
+    ($name:ident, [$($option:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source("d/f=12345678 e/f=12345678");
+            w.dest("d/.p/f=1234 e/.p/f=1234 e/.p/other=1234");
+            w.agree(&["-a", "--partial-dir=.p", "--delete-excluded", $($option),+]).exits(0);
+        });
+    };
+}
+
+partial_dirs_are_extra!(delete_delay_after_partial_dirs, ["--delete-delay"]);
+partial_dirs_are_extra!(delete_after_partial_dirs, ["--delete-after"]);
+partial_dirs_are_extra!(delete_before_partial_dirs, ["--delete-before"]);
+partial_dirs_are_extra!(delete_during_partial_dirs, ["--delete-during"]);
+partial_dirs_are_extra!(
+    delete_delay_after_staged_partial_dirs,
+    ["--delete-delay", "--delay-updates"]
+);
+
 synctest!(delete_as_root_and_as_user, as both, |w: World| {
     extra_entries(&w);
     w.agree(&["-ai", "--delete"]).exits(0);

@@ -339,9 +339,14 @@ impl<'a> Remover<'a> {
         } else {
             let parent = above.dir(dest);
             let removed = parent.and_then(|parent| sys::rmdir(parent.fd(), path.name()));
-            if let Err(error) = removed {
-                self.events.push(self.rmdir_failed(path, &error));
-                return Removed::Stays;
+            match removed {
+                Ok(()) => {}
+                // Already gone: another process removed it, or this run has placed the last file of a partial directory.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Removed::Gone,
+                Err(error) => {
+                    self.events.push(self.rmdir_failed(path, &error));
+                    return Removed::Stays;
+                }
             }
         }
         self.went(path, Kind::Dir);
@@ -506,8 +511,8 @@ impl<'a> Remover<'a> {
         }
     }
 
-    /// Opens a directory for removal, and first makes it writable if its owner may not write to it. `None`: this failed
-    /// and was reported.
+    /// Opens a directory for removal, and first makes it writable if its owner may not write to it. `None`: it is gone, or
+    /// this failed and was reported.
     fn open_for_removal(&mut self, parent: &Dir, path: &RelPath) -> Option<Dir> {
         if !self.context.is_dry()
             && !self.context.is_super
@@ -524,6 +529,8 @@ impl<'a> Remover<'a> {
     fn open(&mut self, parent: &Dir, path: &RelPath) -> Option<Dir> {
         match sys::open_dir(parent.fd(), path.name(), Follow::Never) {
             Ok(fd) => Some(Dir::new(fd)),
+            // There is nothing left to remove.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
                 self.met_a_closed_dir = true;
                 let full = self.context.full(path.as_bytes());
@@ -631,12 +638,12 @@ impl<'a> Remover<'a> {
         };
         if emptied == Removed::Gone {
             let gone = if self.context.is_dry() {
-                Ok(())
+                Ok(None)
             } else {
-                sys::rmdir(dir.fd(), path.name())
+                errno::if_there(sys::rmdir(dir.fd(), path.name()))
             };
             match gone {
-                Ok(()) => return true,
+                Ok(_) => return true,
                 Err(error) => self.events.push(self.rmdir_failed(path, &error)),
             }
         } else {
