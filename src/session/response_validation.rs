@@ -12,7 +12,8 @@ use crate::path;
 use crate::proto::{DirListing, Roots};
 use crate::walk::arg_path::implies_root;
 use crate::walk::run_context::RunContext;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Bound;
 
 /// The request of a client.
 #[derive(Debug)]
@@ -32,13 +33,15 @@ enum RequestedPaths {
     /// Everything: the content of a directory was requested, or the names cannot be determined here.
     Anywhere,
     /// Any name, because wildcards were given. But the directory that contains the matches is not listed completely, so
-    /// nothing in it may be deleted, nor in the directories that lead to all matches.
-    AnyName { leading: HashSet<Vec<u8>> },
-    /// These paths, everything below those whose content was requested, and the directories that lead to them.
+    /// nothing in it may be deleted, nor in the directories that lead to all matches: this one and those above it.
+    AnyName { leading: Vec<u8> },
+    /// These paths, everything below those whose content was requested, and the directories that lead to them. Those are
+    /// not stored: together, they can be as long as the square of a path.
     Paths {
-        named: HashSet<Vec<u8>>,
+        named: BTreeSet<Vec<u8>>,
         with_content: HashSet<Vec<u8>>,
-        leading: HashSet<Vec<u8>>,
+        /// The root of the transfer is one of the directories that lead to them.
+        has_root: bool,
     },
 }
 
@@ -108,11 +111,9 @@ impl ResponseValidator {
             }
         }
         match &self.reach {
-            RequestedPaths::Paths { leading, .. }
-                if roots.top.is_some() && !leading.contains(&b"."[..]) =>
-            {
-                Err(refuse("unrequested", b"."))
-            }
+            RequestedPaths::Paths {
+                has_root: false, ..
+            } if roots.top.is_some() => Err(refuse("unrequested", b".")),
             RequestedPaths::AnyName { .. }
             | RequestedPaths::Anywhere
             | RequestedPaths::Paths { .. } => Ok(()),
@@ -135,10 +136,7 @@ impl ResponseValidator {
         let dir = listing.path.as_bytes();
         let leads = !self.reach.has_content(dir);
         // Directories that lead to an argument are sent whatever the rules say.
-        let is_leading = |path: &[u8]| match &self.reach {
-            RequestedPaths::Anywhere | RequestedPaths::AnyName { .. } => false,
-            RequestedPaths::Paths { leading, .. } => leads && leading.contains(path),
-        };
+        let is_leading = |path: &[u8]| leads && self.reach.leads_by(path);
         if leads && !(dir.is_empty() || is_leading(dir) || self.reach.holds(dir)) {
             return Err(refuse("unrequested", dir));
         }
@@ -175,10 +173,11 @@ impl RequestedPaths {
     /// Returns what `names` can stand for. `expands`: a shell or the server may expand them. `recurses`: a name
     /// includes everything below it, and not only if it ends in a slash.
     fn new(names: &[Vec<u8>], relative: bool, expands: bool, recurses: bool) -> RequestedPaths {
-        let (mut named, mut with_content, mut leading) =
-            (HashSet::new(), HashSet::new(), HashSet::new());
+        let mut named = BTreeSet::new();
+        let mut with_content = HashSet::new();
+        let mut has_root = false;
         let mut is_wild = false;
-        let mut leading_to_all: Option<HashSet<Vec<u8>>> = None;
+        let mut leading_to_all: Option<Vec<&[u8]>> = None;
         for name in names {
             let has_wildcard =
                 |part: &[u8]| expands && part.iter().any(|byte| b"*?[\\".contains(byte));
@@ -209,38 +208,49 @@ impl RequestedPaths {
             } else {
                 std::slice::from_ref(&last)
             };
-            let leads: HashSet<Vec<u8>> = (1..kept.len())
-                .take_while(|&count| !has_wildcard(kept[count - 1]))
-                .map(|count| kept[..count].join(&b'/'))
-                .collect();
-            leading_to_all = Some(match leading_to_all {
-                None => leads.clone(),
-                Some(others) => others.intersection(&leads).cloned().collect(),
-            });
+            let above = kept.split_last().map_or(&[][..], |(_, above)| above);
+            let plain = above.iter().take_while(|part| !has_wildcard(part));
+            let same = |others: &Vec<&[u8]>| {
+                let pairs = plain.clone().zip(others);
+                pairs.take_while(|(part, other)| part == other).count()
+            };
+            let count = leading_to_all
+                .as_ref()
+                .map_or_else(|| plain.clone().count(), same);
+            leading_to_all = Some(above[..count].to_vec());
             if kept.iter().any(|part| has_wildcard(part)) || is_home && last == name.as_slice() {
                 is_wild = true;
                 continue;
             }
             if relative && (name.starts_with(b"./") || implies_root(rest)) {
-                leading.insert(b".".to_vec());
+                has_root = true;
             }
             let whole = kept.join(&b'/');
-            leading.extend(leads);
             if recurses || matches!(last, b"" | b"." | b"..") {
                 with_content.insert(whole.clone());
             }
             named.insert(whole);
         }
         if is_wild {
-            let leading = leading_to_all.unwrap_or_default();
+            let leading = leading_to_all.unwrap_or_default().join(&b'/');
             RequestedPaths::AnyName { leading }
         } else {
             RequestedPaths::Paths {
                 named,
                 with_content,
-                leading,
+                has_root,
             }
         }
+    }
+
+    /// Whether a path is that of a directory that leads to a path which was named.
+    fn leads_by(&self, path: &[u8]) -> bool {
+        let RequestedPaths::Paths { named, .. } = self else {
+            return false;
+        };
+        let start = [path, b"/"].concat();
+        let mut from = named.range::<[u8], _>((Bound::Included(&start[..]), Bound::Unbounded));
+        from.next().is_some_and(|next| next.starts_with(&start))
     }
 
     /// Whether a path may be sent.
@@ -259,7 +269,11 @@ impl RequestedPaths {
     fn has_content(&self, dir: &[u8]) -> bool {
         match self {
             RequestedPaths::Anywhere => true,
-            RequestedPaths::AnyName { leading } => !dir.is_empty() && !leading.contains(dir),
+            RequestedPaths::AnyName { leading } => {
+                let rest = leading.strip_prefix(dir);
+                let leads = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
+                !dir.is_empty() && !leads
+            }
             RequestedPaths::Paths { with_content, .. } => {
                 let ends = dir
                     .iter()
@@ -313,10 +327,10 @@ mod tests {
         let reach = reach(&["/top/./a//b", "c/d/"], true);
         assert!(reach.holds(b"a/b") && reach.holds(b"c/d/e"));
         assert!(!reach.holds(b"a") && !reach.holds(b"top/a/b"));
-        let RequestedPaths::Paths { leading, .. } = reach else {
-            panic!("no wildcard")
-        };
-        assert_eq!(leading, HashSet::from([b"a".to_vec(), b"c".to_vec()]));
+        assert!(reach.leads_by(b"a") && reach.leads_by(b"c"));
+        for other in ["", "a/b", "c/d", "c/", "b", "top", "top/a"] {
+            assert!(!reach.leads_by(other.as_bytes()), "{other}");
+        }
     }
 
     #[test]
