@@ -118,6 +118,27 @@ fn plan_of_long_paths() {
     assert!(scene.path("to/new").exists() && !scene.path("to/extra").exists());
 }
 
+/// What is too long for any path or pattern means nothing in a copy over a remote shell, as in one on this machine.
+#[test]
+fn long_lines_of_lists_and_rules() {
+    let scene = Scene::new();
+    scene.tree("from").text("a z");
+    let deep = ["n"; 40_000].join("/");
+    scene.file("list", &format!("{deep}\na\n"));
+    scene.file("rules", &format!("{}\nz\n", "n".repeat(300_000)));
+    for (direction, way) in [("pull", "HOST/from/ pull/"), ("push", "from/ HOST/push/")] {
+        let listed = copy(&scene, &format!("-r --files-from=list REMOTE {way}"));
+        assert_output(&listed, 23, &["link_stat"]);
+        let excluding = copy(&scene, &format!("-r --exclude-from=rules REMOTE {way}"));
+        assert_output(&excluding, 0, &[]);
+        let dest = scene.path(direction);
+        assert!(
+            dest.join("a").exists() && !dest.join("z").exists(),
+            "{direction}"
+        );
+    }
+}
+
 /// Some file systems permit names of 1,024 bytes.
 #[test]
 fn long_name_as_an_operand() {

@@ -64,7 +64,7 @@ pub(super) fn put_setup(w: &mut Writer, setup: &Setup) -> Result<()> {
         w.bytes("CVSIGNORE", text, CVS_MAX_BYTES)?;
     }
     if let Some(listed) = listed {
-        w.strings("listed names", listed, WORDS_MAX, PATH_MAX_BYTES)?;
+        w.strings("listed names", listed, WORDS_MAX, WORD_MAX_BYTES)?;
     }
     w.strings("operands", operands, WORDS_MAX, WORD_MAX_BYTES)?;
     w.amount(u64::from(*umask), u64::from(UMASK_MAX));
@@ -96,7 +96,7 @@ pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
         cvs_home: r.when(has_cvs_home, |r| r.owned(".cvsignore", CVS_MAX_BYTES))?,
         cvs_env: r.when(has_cvs_env, |r| r.owned("CVSIGNORE", CVS_MAX_BYTES))?,
         listed: r.when(has_listed, |r| {
-            r.strings("listed names", WORDS_MAX, PATH_MAX_BYTES)
+            r.strings("listed names", WORDS_MAX, WORD_MAX_BYTES)
         })?,
         operands: r.strings("operands", WORDS_MAX, WORD_MAX_BYTES)?,
         umask: r.varint_up_to("umask", u64::from(UMASK_MAX))? as u32,

@@ -44,8 +44,8 @@ pub const XATTRS_MAX: usize = 65_536;
 pub const XATTR_MAX_BYTES: usize = 1 << 20;
 /// One line of text for the user.
 pub const LINE_MAX_BYTES: usize = 256 << 10;
-/// One word of a command line, or one filter rule.
-pub const WORD_MAX_BYTES: usize = 256 << 10;
+/// One word of a command line, one filter rule, or one name of `--files-from`: no line of a file that is read is longer.
+pub const WORD_MAX_BYTES: usize = 64 << 20;
 /// Approximate length of the frames into which a plan is cut, in bytes of its lines.
 pub const PLAN_PIECE_BYTES: usize = 64 << 10;
 /// One action of a plan, as a line. In it, each byte of a path can take six, and there are several paths.
@@ -55,7 +55,7 @@ pub const PLAN_ACTIONS_MAX: usize = 65_536;
 /// The memory that a receiver takes for a plan: compressed actions and an index.
 pub const PLAN_MAX_BYTES: usize = 512 << 20;
 /// The content of a `~/.cvsignore` or `CVSIGNORE`.
-pub const CVS_MAX_BYTES: usize = 1 << 20;
+pub const CVS_MAX_BYTES: usize = 64 << 20;
 /// The length of a file, or an offset in it: the range of the kernel's `off_t`.
 pub const FILE_MAX_BYTES: u64 = i64::MAX.cast_unsigned();
 /// How far the content of a file may exceed twice its listed length. Files can grow while they are sent; this bounds

@@ -357,13 +357,13 @@ fn wrong_counts_and_lengths_are_rejected() {
     );
     refused(
         "a long word",
-        &frame(1, "00 00 01 818010"),
-        "words is 262145 bytes long, at most 262144 are allowed",
+        &frame(1, "00 00 01 81808020"),
+        "words is 67108865 bytes long, at most 67108864 are allowed",
     );
     refused(
         "a long .cvsignore",
-        &frame(1, "02 00 00 00 00 818040"),
-        ".cvsignore is 1048577 bytes long",
+        &frame(1, "02 00 00 00 00 81808020"),
+        ".cvsignore is 67108865 bytes long",
     );
     refused(
         "directories",
@@ -1076,7 +1076,7 @@ fn encoder_rejects_messages_that_decoders_reject() {
         words: vec![vec![0; WORD_MAX_BYTES + 1]],
         ..golden::setup()
     };
-    assert!(says(Message::Setup(Box::new(setup))).contains("words is 262145 bytes long"));
+    assert!(says(Message::Setup(Box::new(setup))).contains("words is 67108865 bytes long"));
     assert!(
         says(Message::Digests(vec![
             DestDirState::Absent;
