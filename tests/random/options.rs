@@ -59,7 +59,7 @@ const FORBID_REPEAT: &str = "--append --inplace -b --backup --max-delete --remov
 type Known = (&'static str, fn(&Case, Route) -> bool);
 
 /// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
-const KNOWN: [Known; 43] = [
+const KNOWN: [Known; 50] = [
     ("an rsync shares no blocks", |case, on| {
         let is_push = matches!(on, Route::Push(_));
         let is_rsync_there = on.is_served() || on.is_stock() && is_push;
@@ -106,7 +106,13 @@ const KNOWN: [Known; 43] = [
     }),
     (
         "rsync ends at a time of its own after an error in a merge file",
-        |case, _| case.has(&["-f:r"]) || case.has(&["-f:s"]),
+        |case, _| {
+            let mut entries = case.trees.iter().flatten();
+            let is_link = |entry: &Entry| {
+                entry.path.ends_with(b".r") && matches!(entry.kind, Kind::Symlink(_))
+            };
+            case.has(&["-f:r"]) || case.has(&["-f:s"]) || case.has(&["-f:"]) && entries.any(is_link)
+        },
     ),
     (
         "a file that continues a partial one keeps its ACL in rsync",
@@ -188,6 +194,50 @@ const KNOWN: [Known; 43] = [
             case.has(&["-A"]) && entries.any(is_special)
         },
     ),
+    (
+        "rsync rejects names that a rule forbids at the destination's own path",
+        |case, on| case.has(&["-f-/"]) && matches!(on, Route::Pull(_)),
+    ),
+    (
+        "rsync rejects a listed name that begins with a dot",
+        |case, _| {
+            let is_old = case.is_early() || case.has(&["--protocol=29"]);
+            is_old && case.has(&["--no-implied-dirs"]) && !case.list.is_empty()
+        },
+    ),
+    (
+        "names of one file that are appended to one after the other depend on the order",
+        |case, _| {
+            let mut dest = case.trees[1].iter();
+            case.has(&["--append"]) && dest.any(|entry| matches!(entry.kind, Kind::HardLink(_)))
+        },
+    ),
+    (
+        "rsync copies neither the ACL nor, by an old protocol, the exact time of a backup of a file that it changes in place",
+        |case, _| {
+            let is_in_place = case.has(&["--inplace"]) || case.has(&["--append"]);
+            case.is_backed_up() && is_in_place && (case.has(&["-A"]) || case.has(&["--protocol"]))
+        },
+    ),
+    (
+        "a source without entries does not delete a whole tree (--delete-guard)",
+        |case, _| {
+            let is_whole = case
+                .sources
+                .iter()
+                .any(|word| word.trim_start_matches("./") == "src/");
+            case.has(&["--del"])
+                && case.trees[1].len() > 10
+                && (!is_whole || case.trees[0].is_empty())
+        },
+    ),
+    (
+        "the notes about unsafe symlinks come before the end of a line about the list",
+        |case, _| case.has(&["--copy-unsafe-links", "-m"]) && case.prints(),
+    ),
+    ("a dry run of the guard fails before the run", |case, _| {
+        case.is_early() && case.has(&["--delete-missing-args"]) && case.has_rules()
+    }),
     ("rsync may never end", |case, _| {
         case.has(&["-H"]) && case.has_alternate()
     }),
