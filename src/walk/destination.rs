@@ -350,19 +350,17 @@ impl DestWalk<'_> {
         let name = found.listing.list.name(entry);
         let existing = found.dest.entry(pair.dest);
         let path = || found.listing.path.join(name);
-        let is_unsafe_link = || {
-            self.policy.preserve.safe_links
-                && entry.kind() == Kind::Symlink
-                && plan::safelink::is_unsafe(entry.target(), path().as_bytes())
-        };
-        let subject = match () {
-            () if self.receiver_chain.has_module_rules()
-                && self.is_forbidden(&path(), entry.is_dir()) =>
-            {
-                Subject::Forbidden
-            }
-            () if is_unsafe_link() => Subject::UnsafeLink,
-            () => Subject::Entry,
+        let subject = if self.receiver_chain.has_module_rules()
+            && self.is_forbidden(&path(), entry.is_dir())
+        {
+            Subject::Forbidden
+        } else if self.policy.preserve.safe_links
+            && entry.kind() == Kind::Symlink
+            && plan::safelink::is_unsafe(entry.target(), path().as_bytes())
+        {
+            Subject::UnsafeLink
+        } else {
+            Subject::Entry
         };
         let decision = plan::decide(entry, existing, pair.same, subject, self.policy);
         Step {

@@ -63,9 +63,9 @@ impl DestWalk<'_> {
         for block in joined.pairs.chunks_mut(parallel::BLOCK) {
             let unread = Mutex::new(Vec::new());
             if !is_known {
-                let looks = self.stat_pairs(found, block, &implied, &unread);
-                for (pair, looked) in block.iter_mut().zip(looks) {
-                    self.take_look(found, findings, pair, looked);
+                let results = self.stat_pairs(found, block, &implied, &unread);
+                for (pair, examined) in block.iter_mut().zip(results) {
+                    self.enter_examined(found, findings, pair, examined);
                 }
             }
             if self.policy.preserve.write_devices {
@@ -79,14 +79,14 @@ impl DestWalk<'_> {
     }
 
     /// Enters the result of examining the counterpart of a pair. The pair has none if that is gone or cannot be examined.
-    fn take_look(
+    fn enter_examined(
         &self,
         found: &mut Found,
         findings: &mut Findings,
         pair: &mut JoinedPair,
-        looked: ExaminedDest,
+        examined: ExaminedDest,
     ) {
-        match looked {
+        match examined {
             Ok(Some((stat, same))) => {
                 let problem = self.complete_dest(found, findings, pair.dest as usize, &stat);
                 pair.same = same;
