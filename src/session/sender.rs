@@ -4,6 +4,7 @@ mod content;
 mod dest_dirs;
 mod digests;
 mod facts;
+mod kept_dirs;
 mod listings;
 mod peer;
 mod requests;
@@ -12,6 +13,7 @@ mod totals;
 
 pub use self::dest_dirs::{DestDirs, DestDirsWalk, DirComparison};
 pub use self::facts::DestFacts;
+use self::kept_dirs::KeptDirs;
 use self::listings::ListingSender;
 pub use self::peer::{BasisFate, ContentRequest, ContentSink, DestPeer, SenderJob};
 use self::roots::SentNames;
@@ -32,7 +34,8 @@ use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{atomic, mpsc};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 
 /// The sender of a session.
 pub struct Sender<'a> {
@@ -101,24 +104,22 @@ impl<'a> Sender<'a> {
         sent: Option<SentRoots>,
         tally: &mut Tally,
     ) -> Result<()> {
-        let options = self.run_context.options;
         prefetch.end_prefetch(self.scan_terms());
         self.peer.set_on_end(prefetch.peer_is_gone.clone());
         let start = prefetch.start()?;
-        let sent_roots = sent.map_or_else(|| self.send_roots(prefetch, &start), Ok)?;
-        let PrefetchStart { gathered, root, .. } = start;
+        let sent_roots = match sent {
+            Some(sent) => sent,
+            None => self.send_roots(prefetch, &start)?,
+        };
         let SentRoots {
             whole,
             named,
             failed,
             more: (problems, notes),
         } = sent_roots;
-        let named = SentNames {
-            ids: prefetch.ids(),
-            sent: named,
-            is_on: !options.preserve.numeric_ids,
-        };
-        let kept = Mutex::new(HashMap::new());
+        let PrefetchStart { gathered, root, .. } = start;
+        let options = self.run_context.options;
+        let kept = KeptDirs::default();
         let removed = Mutex::new(Tally::default());
         let totals = TotalsSender::default();
         std::thread::scope(|scope| {
@@ -140,12 +141,17 @@ impl<'a> Sender<'a> {
                 let list = prefetch.counter();
                 spawn(scope, "totals", move || totals.run(self.peer, list, over))?;
             }
+
             let mut listing_sender = ListingSender {
                 sender: self,
                 prefetch,
                 kept: &kept,
                 totals: &totals,
-                named,
+                named: SentNames {
+                    ids: prefetch.ids(),
+                    sent: named,
+                    is_on: !options.preserve.numeric_ids,
+                },
                 dest_dirs: None,
                 next_id: 0,
                 // A dry run requests only digests.
@@ -173,11 +179,17 @@ impl<'a> Sender<'a> {
             if let Some(dest_dirs) = &mut listing_sender.dest_dirs {
                 dest_dirs.end();
             }
+
             let mut received = self.peer.finish()?;
             received.take_back(failed);
             tally.merge(&received);
             Ok::<(), Error>(())
         })?;
+        self.end(removed, tally)
+    }
+
+    /// Does what remains when the receiver has everything: late removals, the counts and reports of this end, the goodbye.
+    fn end(&self, removed: Mutex<Tally>, tally: &mut Tally) -> Result<()> {
         let mut events = Vec::new();
         let info_level = self.run_context.options.output.info.remove;
         self.late_removals.go(info_level, &mut events);
@@ -185,10 +197,8 @@ impl<'a> Sender<'a> {
         let removed = removed.into_inner();
         tally.merge(&removed);
         tally.merge(&self.unsent.lock());
-        if let Some(warning) = self
-            .run_context
-            .any_checksum_cache()
-            .and_then(|cache| cache.end())
+        if let Some(cache) = self.run_context.any_checksum_cache()
+            && let Some(warning) = cache.end()
         {
             // A receiver that has everything may have left. That its warning is lost must not end the run with an error.
             let _ = (self.report)(warning);
@@ -244,20 +254,18 @@ impl<'a> Sender<'a> {
         for problem in &problems {
             counted.problem(problem.weight);
         }
-        let mut events = problems
-            .into_iter()
-            .map(Event::Problem)
-            .chain(notes.into_iter().map(Event::Note));
-        events.try_for_each(self.report)
+        for problem in problems {
+            (self.report)(Event::Problem(problem))?;
+        }
+        for note in notes {
+            (self.report)(Event::Note(note))?;
+        }
+        Ok(())
     }
 
+    /// Fails if the run must stop.
     fn go_on(&self) -> Result<()> {
-        if self
-            .run_context
-            .process
-            .stop
-            .load(atomic::Ordering::Relaxed)
-        {
+        if self.run_context.process.stop.load(Ordering::Relaxed) {
             return Err(Error::new(Exit::Signal, "").by("sender"));
         }
         Ok(())

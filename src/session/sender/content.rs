@@ -15,7 +15,7 @@ use crate::fs::sys;
 use crate::options::{Append, RemoveSource, Verify};
 use crate::path;
 use crate::proto::limits::{WHOLE_MAX_BYTES, content_max_bytes};
-use crate::proto::{Basis, FileId, Lane};
+use crate::proto::{Basis, ContentDigest, FileId, Lane};
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::gauge::FileMark;
 use crate::session::compression::is_left_out;
@@ -24,21 +24,37 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
+/// A file of the source: the directory that it is in, and its name there.
+#[derive(Clone, Copy)]
+pub(super) struct SourceName<'a> {
+    pub(super) place: &'a SourceDir,
+    pub(super) name: &'a [u8],
+}
+
+impl SourceName<'_> {
+    /// Returns the path in the transfer.
+    fn path(self) -> Vec<u8> {
+        path::join(self.place.path.as_bytes(), self.name)
+    }
+
+    /// Returns the absolute path, for messages.
+    fn full(self) -> Vec<u8> {
+        self.place.full(self.name)
+    }
+}
+
 impl Sender<'_> {
     /// Sends the content of a file, or the reason why it cannot be read, and counts it for the live display.
     pub(super) fn send(
         &self,
         request: &ContentRequest,
         lane: Lane,
-        (place, name): (&SourceDir, &[u8]),
+        source: SourceName<'_>,
         listed_bytes: u64,
     ) -> Result<()> {
-        let path = || path::join(place.path.as_bytes(), name);
-        let mark = self
-            .run_context
-            .gauge
-            .map(|gauge| gauge.begin(listed_bytes, path));
-        let sent = self.send_marked(request, lane, (place, name), listed_bytes, mark.as_ref());
+        let gauge = self.run_context.gauge;
+        let mark = gauge.map(|gauge| gauge.begin(listed_bytes, || source.path()));
+        let sent = self.send_marked(request, lane, source, listed_bytes, mark.as_ref());
         if sent.is_err()
             && let Some(mark) = &mark
         {
@@ -52,22 +68,16 @@ impl Sender<'_> {
         &self,
         request: &ContentRequest,
         lane: Lane,
-        (place, name): (&SourceDir, &[u8]),
+        source: SourceName<'_>,
         listed_bytes: u64,
         mark: Option<&FileMark>,
     ) -> Result<()> {
-        let file = request.file;
-        let skip = self
-            .run_context
-            .options
-            .delta
-            .compress
-            .skip
-            .as_deref()
-            .unwrap_or_default();
-        let sink = self.peer.content(file, lane, is_left_out(name, skip));
-        let source = match self.open(file, (place, name), listed_bytes) {
-            Ok(source) => source,
+        let options = self.run_context.options;
+        let skip = options.delta.compress.skip.as_deref().unwrap_or_default();
+        let is_incompressible = is_left_out(source.name, skip);
+        let sink = self.peer.content(request.file, lane, is_incompressible);
+        let reader = match self.open(request.file, source, listed_bytes) {
+            Ok(reader) => reader,
             Err(problem) => {
                 if let Some(mark) = mark {
                     mark.give_up();
@@ -76,88 +86,66 @@ impl Sender<'_> {
                 return self.unsent(&*sink, Some(problem));
             }
         };
-        let len_bytes = source.len_bytes();
+        let len_bytes = reader.len_bytes();
         let watch = if self.wants.source_changes {
-            SourceWatch::begin(source.file())
+            SourceWatch::begin(reader.file())
         } else {
             None
         };
         let content = OpenContent {
             sender: self,
             sink,
-            place,
-            name,
             source,
+            reader,
             watch,
             mark,
         };
-        let mut at = 0;
         match &request.basis {
-            Basis::Prefix { .. } if len_bytes < listed_bytes => {
-                return self.unsent(&*content.sink, Some(diminished(&place.full(name))));
-            }
             Basis::Prefix {
                 len_bytes: has_bytes,
                 digest,
             } => {
-                let from = content.source.file();
-                let is_over = || self.peer.is_silent();
+                if len_bytes < listed_bytes {
+                    return self.unsent(&*content.sink, Some(diminished(&source.full())));
+                }
                 if let Some(theirs) = digest
-                    && digest_of_beginning(from, *has_bytes, &self.checksums.compared_by, &is_over)
-                        .ok()
-                        != Some(*theirs)
+                    && !content.begins_with(*has_bytes, theirs)
                 {
                     if let Some(mark) = mark {
                         mark.give_up();
                     }
                     return self.unsent(&*content.sink, None);
                 }
-                at = *has_bytes;
+                content.send_pieces(*has_bytes)
             }
             Basis::Blocks(blocks) => {
                 let in_place = match request.fate {
-                    BasisFate::ByOptions => self.run_context.options.place.inplace,
+                    BasisFate::ByOptions => options.place.inplace,
                     BasisFate::Overwritten => true,
                     BasisFate::Kept => false,
                 };
-                return content.send_difference(blocks, in_place);
+                content.send_difference(blocks, in_place)
             }
             Basis::None if len_bytes.max(listed_bytes) <= WHOLE_MAX_BYTES as u64 => {
-                // A single read gets the content, and one byte of extra room shows that the file ends there.
-                let room = content.source.room_from(0).min(len_bytes + 1);
-                let mut data = vec![0; room as usize];
-                if content.source.read_at(0, &mut data).ok() == Some(len_bytes as usize) {
-                    content.pace(len_bytes);
-                    data.truncate(len_bytes as usize);
-                    content.report_change()?;
-                    let digest = digest::whole_by(self.checksums.plain_by, &data);
-                    if let Err(error) =
-                        content.reread(0..len_bytes, self.checksums.plain_by, digest)
-                    {
-                        return content.unsent(&error);
-                    }
-                    return content.sink.whole(data, digest);
-                }
-                // The file has changed since it was opened, or cannot be read: the receiver learns of that between the
-                // pieces.
+                content.send_whole()
             }
-            Basis::None => {}
+            Basis::None => content.send_pieces(0),
         }
-        content.send_pieces(at)
     }
 
     /// Opens a file to send.
     fn open(
         &self,
         id: FileId,
-        (place, name): (&SourceDir, &[u8]),
+        source: SourceName<'_>,
         listed_bytes: u64,
     ) -> std::result::Result<SourceReader<OwnedFd>, Problem> {
         let select = &self.run_context.options.select;
-        let unreadable = |error: io::Error| cannot_read(&place.full(name), &error);
-        let file = place
-            .open_file(name, select)
-            .map_err(|error| cannot_open(&place.full(name), &error))?;
+        let unreadable = |error: io::Error| cannot_read(&source.full(), &error);
+        let file = source
+            .place
+            .open_file(source.name, select)
+            .map_err(|error| cannot_open(&source.full(), &error))?;
         let stat = sys::fstat(file.as_fd()).map_err(unreadable)?;
         if select.remove_source != RemoveSource::No {
             self.opened.lock().insert(id, (stat.dev, stat.ino));
@@ -170,13 +158,15 @@ impl Sender<'_> {
                 let len_bytes = sys::content_len(file.as_fd()).map_err(unreadable)?;
                 Ok(SourceReader::of_device(file, len_bytes, max_bytes))
             }
-            _ => Err(no_longer_regular(&place.full(name))),
+            _ => Err(no_longer_regular(&source.full())),
         }
     }
 
     /// Reports that a file does not come, or not to its end.
     pub(super) fn unsent(&self, sink: &dyn ContentSink, problem: Option<Problem>) -> Result<()> {
-        if let (Some(problem), false) = (problem.clone(), self.facts().takes_problems) {
+        if let Some(problem) = problem.clone()
+            && !self.facts().takes_problems
+        {
             let weight = match problem.weight {
                 weight @ (Weight::Vanished | Weight::Warning) => weight,
                 Weight::SourceError | Weight::Failed => Weight::SourceError,
@@ -191,10 +181,8 @@ impl Sender<'_> {
 struct OpenContent<'a> {
     sender: &'a Sender<'a>,
     sink: Box<dyn ContentSink + 'a>,
-    /// Its directory and its name there.
-    place: &'a SourceDir,
-    name: &'a [u8],
-    source: SourceReader<OwnedFd>,
+    source: SourceName<'a>,
+    reader: SourceReader<OwnedFd>,
     /// Set if the client wants to know whether the file is changed while it is read.
     watch: Option<SourceWatch>,
     /// The file in the live display.
@@ -202,6 +190,37 @@ struct OpenContent<'a> {
 }
 
 impl OpenContent<'_> {
+    /// Returns whether the beginning of the file, of this length, has this digest.
+    fn begins_with(&self, len_bytes: u64, digest: &ContentDigest) -> bool {
+        let sender = self.sender;
+        let is_over = || sender.peer.is_silent();
+        let compared_by = &sender.checksums.compared_by;
+        let ours = digest_of_beginning(self.reader.file(), len_bytes, compared_by, &is_over);
+        ours.ok() == Some(*digest)
+    }
+
+    /// Sends a short file as one message.
+    fn send_whole(&self) -> Result<()> {
+        let len_bytes = self.reader.len_bytes();
+        // A single read gets the content, and one byte of extra room shows that the file ends there.
+        let room = self.reader.room_from(0).min(len_bytes + 1);
+        let mut data = vec![0; room as usize];
+        if self.reader.read_at(0, &mut data).ok() != Some(len_bytes as usize) {
+            // The file has changed since it was opened, or cannot be read: the receiver learns of that between the
+            // pieces.
+            return self.send_pieces(0);
+        }
+        self.pace(len_bytes);
+        data.truncate(len_bytes as usize);
+        self.report_change()?;
+        let plain_by = self.sender.checksums.plain_by;
+        let digest = digest::whole_by(plain_by, &data);
+        if let Err(error) = self.reread(0..len_bytes, plain_by, digest) {
+            return self.unsent(&error);
+        }
+        self.sink.whole(data, digest)
+    }
+
     /// Sends a file without a basis, from the offset `at`.
     fn send_pieces(&self, mut at: u64) -> Result<()> {
         let OpenContent { sender, sink, .. } = self;
@@ -216,7 +235,7 @@ impl OpenContent<'_> {
             let mut hashed = 0;
             while hashed < at {
                 data.resize((at - hashed).min(piece_max_bytes) as usize, 0);
-                match self.source.read_at(hashed, &mut data) {
+                match self.reader.read_at(hashed, &mut data) {
                     Ok(0) => break,
                     Ok(got) => {
                         hasher.update(&data[..got]);
@@ -229,8 +248,8 @@ impl OpenContent<'_> {
         }
         let start = at;
         loop {
-            data.resize(self.source.room_from(at).min(piece_max_bytes) as usize, 0);
-            match self.source.read_at(at, &mut data) {
+            data.resize(self.reader.room_from(at).min(piece_max_bytes) as usize, 0);
+            match self.reader.read_at(at, &mut data) {
                 Ok(0) => break,
                 Ok(got) => {
                     data.truncate(got);
@@ -255,7 +274,7 @@ impl OpenContent<'_> {
     /// over its blocks.
     fn send_difference(&self, blocks: &[u8], in_place: bool) -> Result<()> {
         let OpenContent { sender, sink, .. } = self;
-        let len_bytes = self.source.len_bytes();
+        let len_bytes = self.reader.len_bytes();
         sink.begin()?;
         // The error that stopped the search, other than a failure to read the file.
         let mut stopped = None;
@@ -281,7 +300,7 @@ impl OpenContent<'_> {
                 io::Error::other("stopped")
             })
         };
-        let read_at = |offset: u64, into: &mut [u8]| self.source.read_at(offset, into);
+        let read_at = |offset: u64, into: &mut [u8]| self.reader.read_at(offset, into);
         let file = SearchedFile {
             len_bytes,
             in_place,
@@ -310,7 +329,7 @@ impl OpenContent<'_> {
         }
         let is_over = || sender.peer.is_silent() || sender.go_on().is_err();
         let again = Reread {
-            file: self.source.file(),
+            file: self.reader.file(),
             range,
             hasher: ContentHasher::new(by),
             is_over: &is_over,
@@ -325,10 +344,9 @@ impl OpenContent<'_> {
     /// Reports that the file was changed while it was read, if it was.
     fn report_change(&self) -> Result<()> {
         if let Some(watch) = &self.watch
-            && watch.has_changed(self.source.file())
+            && watch.has_changed(self.reader.file())
         {
-            let name = path::join(self.place.path.as_bytes(), self.name);
-            (self.sender.report)(Event::SourceChanged(name))?;
+            (self.sender.report)(Event::SourceChanged(self.source.path()))?;
         }
         Ok(())
     }
@@ -339,9 +357,9 @@ impl OpenContent<'_> {
             mark.give_up();
         }
         if self.sender.facts().counts_parts {
-            self.sender.unsent.lock().unsend(self.source.len_bytes());
+            self.sender.unsent.lock().unsend(self.reader.len_bytes());
         }
-        let problem = cannot_read(&self.place.full(self.name), error);
+        let problem = cannot_read(&self.source.full(), error);
         self.sender.unsent(&*self.sink, Some(problem))
     }
 

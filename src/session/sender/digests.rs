@@ -1,7 +1,7 @@
 //! Answers requests for the digests of single files (`--detect-renamed`).
 
 use super::Sender;
-use super::requests::KeptDir;
+use super::kept_dirs::KeptDir;
 use crate::error::Result;
 use crate::proto::{ContentDigest, FileId};
 use crate::walk::content_digest::{DigestTerms, ListedFile, digest_if_unchanged};

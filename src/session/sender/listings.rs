@@ -1,7 +1,8 @@
 //! Walks the source and sends the listings that differ from the receiver's.
 
+use super::content::SourceName;
 use super::dest_dirs::{DestDirsWalk, DirComparison};
-use super::requests::KeptDir;
+use super::kept_dirs::{KeptDir, KeptDirs};
 use super::roots::SentNames;
 use super::totals::TotalsSender;
 use super::{BasisFate, ContentRequest, Sender};
@@ -16,8 +17,6 @@ use crate::report::progress::EntryCounts;
 use crate::session::source_prefetch::{ScannedSource, SourcePrefetch};
 use crate::walk::cold_files::{COLD_FILES_MAX, read_ahead};
 use crate::walk::{ComparedSource, ListedDir, OPEN_PLACES_MAX, SourceDir, TaskId};
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -44,7 +43,7 @@ struct SenderFrame {
 pub(super) struct ListingSender<'t, 'a, 'l> {
     pub(super) sender: &'t Sender<'a>,
     pub(super) prefetch: &'t SourcePrefetch<'l>,
-    pub(super) kept: &'t Mutex<HashMap<DirId, Arc<KeptDir>>>,
+    pub(super) kept: &'t KeptDirs,
     pub(super) totals: &'t TotalsSender,
     pub(super) named: SentNames<'t>,
     /// What the destination already has; `None`: that is not known, so everything is listed.
@@ -193,7 +192,7 @@ impl ListingSender<'_, '_, '_> {
         let with_data = is_absent && self.sender.facts().takes_unrequested;
         if self.keeps {
             let kept = self.kept_dir(&listing, &places, with_data);
-            self.kept.lock().insert(id, Arc::new(kept));
+            self.kept.insert(id, kept);
         }
 
         let list = listing.list.clone();
@@ -294,13 +293,14 @@ impl ListingSender<'_, '_, '_> {
                 sink.refuse(Some(unsent))?;
                 continue;
             };
+            let source = SourceName { place, name };
             let request = ContentRequest {
                 file,
                 basis: Basis::None,
                 fate: BasisFate::Kept,
             };
             self.sender
-                .send(&request, Lane::Unrequested, (place, name), entry.len_bytes)?;
+                .send(&request, Lane::Unrequested, source, entry.len_bytes)?;
         }
         Ok(())
     }

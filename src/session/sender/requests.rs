@@ -1,10 +1,11 @@
 //! Answers the requests of the receiver for the files of listed directories.
 
-use super::{Sender, SenderJob};
+use super::content::SourceName;
+use super::kept_dirs::{KeptDir, KeptDirs};
+use super::{ContentRequest, Sender, SenderJob};
 use crate::apply::SourceFile as SourceRemoval;
 use crate::apply::file::failure::cannot_open;
 use crate::error::Result;
-use crate::flist::{DirList, Entry, Kind};
 use crate::options::RemoveSource;
 use crate::path::{self, RelPath};
 use crate::proto::{DirId, FileId, Lane};
@@ -14,123 +15,93 @@ use crate::session::connection::unexpected;
 use crate::walk::cold_files::read_ahead;
 use crate::walk::{ComparedSource, SourceDir};
 use parking_lot::Mutex;
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{self, AtomicU64};
+use std::sync::atomic::Ordering;
 
-/// What is kept of a directory that was sent until no more of its files are requested.
-pub(super) struct KeptDir {
-    pub(super) list: Arc<DirList>,
-    pub(super) places: Vec<Option<SourceDir>>,
-    pub(super) renamed_from: Option<Vec<u8>>,
-    /// The bytes of its files that were not sent so far, for the live display.
-    pub(super) unsent_bytes: AtomicU64,
-    /// The files among them.
-    pub(super) unsent_files: AtomicU64,
-}
-
-impl KeptDir {
-    /// Returns the entry of a file that was requested.
-    pub(super) fn regular_file(&self, file: FileId) -> Result<&Entry> {
-        let entry = self.list.entries.get(file.entry as usize);
-        entry
-            .filter(|entry| entry.kind() == Kind::File)
-            .ok_or_else(|| unexpected("request for an entry that is not a regular file"))
-    }
-
-    /// Returns the name of an entry at the source.
-    pub(super) fn name_of(&self, entry: &Entry) -> &[u8] {
-        self.renamed_from
-            .as_deref()
-            .unwrap_or(self.list.name(entry))
-    }
+/// What the thread of a lane keeps from one request to the next.
+#[derive(Default)]
+struct LaneState {
+    /// The directory of the last file, with its number and its origin. The next file is probably in it, too.
+    open: Option<((DirId, u16), SourceDir)>,
+    /// How many of the next files are being read ahead already.
+    files_ahead: usize,
 }
 
 impl Sender<'_> {
     /// Answers the requests on a lane, in order, until the receiver has everything.
-    pub(super) fn answer(
-        &self,
-        lane: Lane,
-        kept: &Mutex<HashMap<DirId, Arc<KeptDir>>>,
-        removed: &Mutex<Tally>,
-    ) -> Result<()> {
-        let keep = |dir: DirId| {
-            let found = kept.lock().get(&dir).cloned();
-            found.ok_or_else(|| unexpected(&format!("file for unknown directory id {dir}")))
-        };
-        let mut open: Option<(DirId, u16, SourceDir)> = None;
-        let mut files_ahead = 0_usize;
-        loop {
-            let Some(job) = self.peer.next(lane)? else {
-                return Ok(());
-            };
+    pub(super) fn answer(&self, lane: Lane, kept: &KeptDirs, removed: &Mutex<Tally>) -> Result<()> {
+        let mut state = LaneState::default();
+        while let Some(job) = self.peer.next(lane)? {
             match job {
                 SenderJob::Forget(dir) => {
-                    let forgotten = kept.lock().remove(&dir);
-                    if let (Some(gauge), Some(forgotten)) = (self.run_context.gauge, forgotten) {
-                        let unsent_files = forgotten.unsent_files.load(atomic::Ordering::Relaxed);
-                        let unsent_bytes = forgotten.unsent_bytes.load(atomic::Ordering::Relaxed);
+                    if let (Some(gauge), Some(forgotten)) =
+                        (self.run_context.gauge, kept.forget(dir))
+                    {
+                        let unsent_files = forgotten.unsent_files.load(Ordering::Relaxed);
+                        let unsent_bytes = forgotten.unsent_bytes.load(Ordering::Relaxed);
                         gauge.pass(unsent_files, unsent_bytes);
                         gauge.skip(unsent_files);
                     }
                 }
-                SenderJob::Remove(file) => self.remove(&*keep(file.dir)?, file, removed)?,
+                SenderJob::Remove(file) => {
+                    self.remove(&*kept.requested(file.dir)?, file, removed)?;
+                }
                 SenderJob::SendDigest(file) => {
-                    let digest = self.digest_of(&*keep(file.dir)?, file)?;
+                    let digest = self.digest_of(&*kept.requested(file.dir)?, file)?;
                     self.peer.send_digest(file, digest)?;
                 }
                 SenderJob::Send(request) => {
-                    let file = request.file;
-                    let kept = keep(file.dir)?;
-                    let entry = kept.regular_file(file)?;
-                    let is_open = open.as_ref().is_some_and(|(dir, origin, _)| {
-                        (*dir, *origin) == (file.dir, entry.origin)
-                    });
-                    if !is_open {
-                        let place = kept
-                            .places
-                            .get(entry.origin as usize)
-                            .and_then(Option::as_ref);
-                        let place = place.ok_or_else(|| {
-                            unexpected("request for an entry without a source directory")
-                        })?;
-                        open = match place.opened() {
-                            Ok(place) => Some((file.dir, entry.origin, place)),
-                            Err(error) => {
-                                let problem =
-                                    cannot_open(&place.full(kept.list.name(entry)), &error);
-                                self.unsent.lock().unsend(entry.len_bytes);
-                                let sink = self.peer.content(file, lane, false);
-                                self.unsent(&*sink, Some(problem))?;
-                                open = None;
-                                continue;
-                            }
-                        };
-                    }
-                    let (_, _, place) = open.as_ref().expect("opened above");
-                    let unsent_bytes = kept.unsent_bytes.load(atomic::Ordering::Relaxed);
-                    kept.unsent_bytes.store(
-                        unsent_bytes.saturating_sub(entry.len_bytes),
-                        atomic::Ordering::Relaxed,
-                    );
-                    let unsent_files = kept.unsent_files.load(atomic::Ordering::Relaxed);
-                    kept.unsent_files
-                        .store(unsent_files.saturating_sub(1), atomic::Ordering::Relaxed);
-                    let name = kept.name_of(entry);
-                    if files_ahead == 0 {
-                        files_ahead = self.read_ahead(
-                            self.peer.next_files(lane, file.dir),
-                            &kept,
-                            entry.origin,
-                            place,
-                        );
-                    } else {
-                        files_ahead -= 1;
-                    }
-                    self.send(&request, lane, (place, name), entry.len_bytes)?;
+                    let dir = kept.requested(request.file.dir)?;
+                    self.send_requested(&request, lane, &dir, &mut state)?;
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Sends a file of a directory that is kept, or the reason why its directory cannot be opened.
+    fn send_requested(
+        &self,
+        request: &ContentRequest,
+        lane: Lane,
+        kept: &KeptDir,
+        state: &mut LaneState,
+    ) -> Result<()> {
+        let file = request.file;
+        let entry = kept.regular_file(file)?;
+        let dir_and_origin = (file.dir, entry.origin);
+        let place = match state.open.take() {
+            Some((opened, place)) if opened == dir_and_origin => place,
+            Some(_) | None => {
+                let Some(place) = kept.place_of(entry) else {
+                    return Err(unexpected(
+                        "request for an entry without a source directory",
+                    ));
+                };
+                match place.opened() {
+                    Ok(place) => place,
+                    Err(error) => {
+                        let full = place.full(kept.list.name(entry));
+                        self.unsent.lock().unsend(entry.len_bytes);
+                        let sink = self.peer.content(file, lane, false);
+                        return self.unsent(&*sink, Some(cannot_open(&full, &error)));
+                    }
+                }
+            }
+        };
+        kept.count_sent(entry);
+        if state.files_ahead == 0 {
+            let next = self.peer.next_files(lane, file.dir);
+            state.files_ahead = self.read_ahead(next, kept, entry.origin, &place);
+        } else {
+            state.files_ahead -= 1;
+        }
+        let source = SourceName {
+            place: &place,
+            name: kept.name_of(entry),
+        };
+        self.send(request, lane, source, entry.len_bytes)?;
+        state.open = Some((dir_and_origin, place));
+        Ok(())
     }
 
     /// Starts to read those files of one origin that are requested next, if they are not cached. Returns how many files
@@ -152,17 +123,16 @@ impl Sender<'_> {
         next.len()
     }
 
+    /// Removes a file that the receiver has (`--remove-source-files`), now or at the end of the run.
     fn remove(&self, kept: &KeptDir, file: FileId, removed: &Mutex<Tally>) -> Result<()> {
-        let entry = kept
-            .list
-            .entries
-            .get(file.entry as usize)
-            .filter(|entry| !entry.is_dir());
-        let entry = entry.ok_or_else(|| unexpected("removal of an unknown file"))?;
+        let entry = match kept.list.entries.get(file.entry as usize) {
+            Some(entry) if !entry.is_dir() => entry,
+            Some(_) | None => return Err(unexpected("removal of an unknown file")),
+        };
         if self.run_context.options.select.remove_source == RemoveSource::No {
             return Err(unexpected("removal without --remove-source-files"));
         }
-        let Some(Some(place)) = kept.places.get(entry.origin as usize) else {
+        let Some(place) = kept.place_of(entry) else {
             return Ok(());
         };
         let name = kept.name_of(entry);
@@ -187,6 +157,7 @@ impl Sender<'_> {
         self.report_removals(events, removed)
     }
 
+    /// Reports the removal of files, and counts them in `removed`.
     pub(super) fn report_removals(&self, events: Vec<Event>, removed: &Mutex<Tally>) -> Result<()> {
         for event in events {
             removed.lock().event(&event);
