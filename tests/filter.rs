@@ -833,3 +833,52 @@ synctest!(
         }
     }
 );
+
+// Each is reported, and has no effect.
+synctest!(rules_that_are_too_long, |w: World| {
+    let long = "x".repeat(4096);
+    let longest = "x".repeat(4095);
+    let text = format!("- *.o\n- {longest}\n- {long}\n+ {long}\n: {long}\n- zz\n");
+    w.source("a b.o zz d/c d/c.o d/zz").dest("old.o old zz");
+    w.file("rules", &text)
+        .file("src/.rsync-filter", &text)
+        .file("dst/.rsync-filter", &text)
+        .file("list", text.replace("- ", "").replace("+ ", ""))
+        .keep_dest();
+    for options in [
+        &["--exclude", &long][..],
+        &["-f", &format!("-/s {long}")],
+        &["-f", &format!(": {long}"), "--delete"],
+        &["--exclude-from=list"],
+        &["--exclude-from=list", "--delete"],
+        &["-f. rules", "--delete"],
+        &["-f.- list"],
+        &["-F"],
+        &["-FF", "--delete"],
+    ] {
+        w.restore_dest()
+            .agree(&[&["-ai"], options].concat())
+            .exits(0);
+    }
+    w.file("list", format!("*.o\n{}\nzz\n", "x".repeat(300_000)))
+        .restore_dest()
+        .agree(&["-ai", "--exclude-from=list"])
+        .exits(0);
+});
+
+// rsync warns twice about a word of ~/.cvsignore.
+synctest!(cvsignore_is_long, |w: World| {
+    let mut text = format!("{}\n", "x".repeat(5000));
+    for number in 0..120_000 {
+        text += &format!("pattern{number}\n");
+    }
+    w.source("a zz b.o .cvsignore=pattern d/b").dest("old");
+    w.not_pulled_from_own_daemon("a daemon of rsync reads the ~/.cvsignore of its own user");
+    w.home_file(".cvsignore", &format!("{text}zz\n"));
+    w.mask_with(|line| {
+        (!line.starts_with("discarding over-long filter: ")).then(|| line.to_owned())
+    });
+    for options in [&["-aC"][..], &["-aC", "--delete"], &["-a", "-f-C"]] {
+        w.agree(options).exits(0);
+    }
+});

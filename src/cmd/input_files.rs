@@ -11,7 +11,8 @@ use crate::flist::Kind;
 use crate::fs::{sandbox, sys, trusted_path};
 use crate::options::select::FilesFrom;
 use crate::options::{LinkOwners, Options, RuleArg};
-use crate::report::event::errno_words;
+use crate::report::event::{Event, Problem, Weight, errno_words};
+use crate::report::text::TextReporter;
 use std::cell::RefCell;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
@@ -48,6 +49,8 @@ pub struct InputFiles {
     pub module_dir: Option<Vec<u8>>,
     /// The files of rules that were read.
     pub files: Vec<RuleFile>,
+    /// The warnings about rules that are too long. These rules are not in `parsed`.
+    pub too_long: Vec<Vec<u8>>,
 }
 
 /// A file of rules that was read.
@@ -68,6 +71,7 @@ impl InputFiles {
             module,
             module_dir,
             files: _,
+            too_long: _,
         } = self;
         let delete_excluded = options.delete.excluded;
         let from0 = options.select.from0;
@@ -81,6 +85,14 @@ impl InputFiles {
             ..ChainOptions::default()
         };
         Rules::new(parsed, chain)
+    }
+
+    /// Reports the rules that are too long.
+    pub fn report_too_long(&self, reporter: &mut TextReporter) {
+        for warning in &self.too_long {
+            let problem = Problem::new(warning.clone(), Weight::Warning);
+            reporter.report(&Event::Problem(problem));
+        }
     }
 
     /// Limits the global rules of `-C` to the receiver. A client that receives does so, as rsync: with
@@ -114,11 +126,29 @@ pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
     };
     let mut parsed = reader.all(&options.select.rules)?;
     let files = reader.files.take();
-    let cvs_home = env.var("HOME").and_then(|home| {
-        let path = crate::path::join(&home.into_vec(), b".cvsignore");
-        trusted_path::read_path(&path, TEXT_MAX_BYTES, reader.owners).ok()
-    });
+    let mut too_long = Vec::new();
+    for parsed in parsed.extract_if(.., |parsed| matches!(parsed, Parsed::TooLong(_))) {
+        if let Parsed::TooLong(warning) = parsed {
+            too_long.push(warning);
+        }
+    }
+
+    let home_name = env
+        .var("HOME")
+        .map(|home| crate::path::join(&home.into_vec(), b".cvsignore"));
+    let cvs_home = home_name
+        .as_ref()
+        .and_then(|name| trusted_path::read_path(name, TEXT_MAX_BYTES, reader.owners).ok());
     let cvs_env = env.var("CVSIGNORE").map(OsStringExt::into_vec);
+    let has_cvs_rule = parsed.iter().any(|parsed| matches!(parsed, Parsed::Cvs(_)));
+    if options.select.cvs_exclude || has_cvs_rule {
+        let home_name = home_name.unwrap_or_default();
+        too_long.extend(filter::cvs_too_long(
+            &home_name,
+            cvs_home.as_deref(),
+            cvs_env.as_deref(),
+        ));
+    }
     if options.select.cvs_exclude {
         parsed.extend(filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()));
     }
@@ -129,6 +159,7 @@ pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
         module: None,
         files,
         module_dir,
+        too_long,
     })
 }
 
@@ -252,7 +283,11 @@ impl RuleReader<'_> {
         // The last one: the first may be that of the modifier `e`, which is not in the text.
         let text = rules.iter().rev().find_map(|parsed| match parsed {
             Parsed::Rule(rule) => Some(rule.pattern.whole().clone()),
-            Parsed::Clear | Parsed::Merge(_) | Parsed::Cvs(_) | Parsed::Nothing => None,
+            Parsed::Clear
+            | Parsed::Merge(_)
+            | Parsed::Cvs(_)
+            | Parsed::Nothing
+            | Parsed::TooLong(_) => None,
         });
         if let Some(text) = text {
             let name = name.to_vec();
@@ -337,8 +372,7 @@ impl RuleReader<'_> {
             let line = [start.as_slice(), file, b": ", &errno_words(&error)].concat();
             Error::new(Exit::FileIo, trusted_path::with_refusal(&error, line))
         })?;
-        let parsed = filter::parse_from(text, include, self.from0)
-            .map_err(|rule| bad(rule.in_file(file)))?;
+        let parsed = filter::parse_from(file, text, include, self.from0).map_err(bad)?;
         self.note_file(&parsed, file);
         self.splice(parsed, 0, rules)
     }

@@ -49,6 +49,7 @@ impl Chain {
             cvs: None,
             active: Vec::new(),
             depth: 0,
+            too_long: Vec::new(),
         };
         let mut items = Vec::new();
         for parsed in rules {
@@ -68,7 +69,7 @@ impl Chain {
                     );
                     builder.add_group(*merge, Sides::Unsaid, None, RuleAt::RUN, &mut items);
                 }
-                Parsed::Nothing => {}
+                Parsed::Nothing | Parsed::TooLong(_) => {}
             }
         }
         let cvs = builder.cvs;
@@ -97,7 +98,8 @@ impl Chain {
         }))
     }
 
-    /// Enters the directory `dir` and returns the chain in force inside it.
+    /// Enters the directory `dir` and returns the chain in force inside it, and a warning for each rule in its files that is
+    /// too long.
     ///
     /// Call it on the chain of the parent directory; for the first directory of the walk, on the chain from
     /// [`Chain::new`]. That first call also scans the parents of `dir` for files named with a path (`: /.rsync-filter`,
@@ -106,9 +108,13 @@ impl Chain {
     /// `read` receives either a bare name in `dir` or an absolute path (of a parent's file, or of a file included with
     /// `.`). It returns `None` if the file does not exist or is not a readable file; its errors become
     /// [`FilterError::Unreadable`]. If nothing changes, the result is the same chain, not a copy.
-    pub fn enter(&self, dir: &[u8], read: &mut ReadMerge<'_>) -> Result<Chain, FilterError> {
+    pub fn enter(
+        &self,
+        dir: &[u8],
+        read: &mut ReadMerge<'_>,
+    ) -> Result<(Chain, Vec<Vec<u8>>), FilterError> {
         if !self.has_per_dir() {
-            return Ok(self.clone());
+            return Ok((self.clone(), Vec::new()));
         }
         let inner = &*self.0;
         let mut builder = ChainBuilder {
@@ -116,6 +122,7 @@ impl Chain {
             cvs: inner.cvs.clone(),
             active: Vec::new(),
             depth: 0,
+            too_long: Vec::new(),
         };
         names_of(&inner.items, &mut builder.active);
         let dir_abs = join(&inner.options.root_abs, dir);
@@ -149,16 +156,13 @@ impl Chain {
                 }
             }
         }
-        if !changed {
-            return Ok(self.clone());
-        }
-        let cvs = builder.cvs;
-        Ok(Chain::from_items(
-            items,
-            cvs,
-            Arc::clone(&inner.options),
-            true,
-        ))
+        let ChainBuilder { cvs, too_long, .. } = builder;
+        let chain = if changed {
+            Chain::from_items(items, cvs, Arc::clone(&inner.options), true)
+        } else {
+            self.clone()
+        };
+        Ok((chain, too_long))
     }
 
     /// Returns the chain with which to enter the directory of a further source of the same run.

@@ -267,6 +267,8 @@ pub(super) struct ChainBuilder<'a> {
     pub(super) active: Vec<Vec<u8>>,
     /// How many groups are being entered, each nested in the one before.
     pub(super) depth: usize,
+    /// The warnings about rules that are too long.
+    pub(super) too_long: Vec<Vec<u8>>,
 }
 
 impl ChainBuilder<'_> {
@@ -591,6 +593,7 @@ impl ChainBuilder<'_> {
                     own.depth -= 1;
                 }
                 Parsed::Nothing => {}
+                Parsed::TooLong(warning) => self.too_long.push(warning),
             }
         }
         Ok(())

@@ -25,8 +25,8 @@ use compiled_rules::GROUP_DEPTH_MAX;
 pub use compiled_rules::{ChainOptions, MERGE_DEPTH_MAX, too_deep};
 pub use module_rules::{ModuleRules, split_rules};
 pub use parse::{
-    BadRule, cvs_globals, cvs_rules, line_of_pattern, parse_exclude, parse_filter, parse_from,
-    parse_include, parse_merge,
+    BadRule, cvs_globals, cvs_rules, cvs_too_long, line_of_pattern, parse_exclude, parse_filter,
+    parse_from, parse_include, parse_merge,
 };
 pub use pattern::{class_len, has_wildcard, name_matches};
 pub use rule::{

@@ -25,7 +25,7 @@ impl ModuleRules {
                 ..rule
             })),
             Parsed::Cvs(_) | Parsed::Clear => Some(parsed),
-            Parsed::Merge(_) | Parsed::Nothing => None,
+            Parsed::Merge(_) | Parsed::Nothing | Parsed::TooLong(_) => None,
         };
         let parsed = parsed.into_iter().filter_map(applied);
         let dir = clean(dir);

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides, Text};
+use super::rule::{Cvs, Merge, MergeFormat, PATTERN_MAX_BYTES, Parsed, Rule, Side, Sides, Text};
 
 /// The name of the per-directory file of `:C`.
 const CVSIGNORE: &[u8] = b".cvsignore";
@@ -39,10 +39,27 @@ pub enum Complaint {
 enum RuleSource {
     /// In an argument or an environment variable.
     Given,
-    /// In a file whose name is not known here; lines count from 1.
-    Line(usize),
     /// In a file, in rsync's format, e.g. `rules line 3`.
     File(Vec<u8>),
+}
+
+impl RuleSource {
+    /// Returns how a message refers to this text of a rule.
+    fn shown(&self, text: &[u8]) -> Vec<u8> {
+        match self {
+            RuleSource::Given => text.to_vec(),
+            RuleSource::File(place) => [b"<rule from ", &place[..], b">"].concat(),
+        }
+    }
+
+    /// Returns rsync's warning about a rule with this pattern if the pattern is too long.
+    fn too_long(&self, pattern: &[u8]) -> Option<Vec<u8>> {
+        if pattern.len() > PATTERN_MAX_BYTES {
+            Some([b"discarding over-long filter: ", &self.shown(pattern)[..]].concat())
+        } else {
+            None
+        }
+    }
 }
 
 /// A rule that cannot be parsed; the run ends with exit code 1.
@@ -55,14 +72,6 @@ pub struct BadRule {
 }
 
 impl BadRule {
-    /// Adds the name of the file that was passed to [`parse_from`], for the message.
-    pub fn in_file(mut self, name: &[u8]) -> BadRule {
-        if let RuleSource::Line(line) = self.place {
-            self.place = RuleSource::File(line_of(name, line));
-        }
-        self
-    }
-
     /// Returns rsync's message without a newline.
     ///
     /// It does not include the text of a rule from a file. rsync never prints that, because otherwise its error
@@ -86,15 +95,7 @@ impl BadRule {
             }
             Complaint::Modifier { .. } => b"invalid modifier in filter rule: ".to_vec(),
         };
-        match &self.place {
-            RuleSource::Given => out.extend_from_slice(&self.rule),
-            RuleSource::Line(_) => out.extend_from_slice(b"<rule from a file read earlier>"),
-            RuleSource::File(place) => {
-                out.extend_from_slice(b"<rule from ");
-                out.extend_from_slice(place);
-                out.push(b'>');
-            }
-        }
+        out.extend(self.place.shown(&self.rule));
         out
     }
 }
@@ -170,16 +171,20 @@ pub fn parse_include(pat: &[u8]) -> Result<Parsed, BadRule> {
     )
 }
 
-/// Parses the text of an `--exclude-from` or `--include-from` file.
+/// Parses the text of the `--exclude-from` or `--include-from` file of this name.
 ///
-/// Lines end at LF or CR, with `from0` at NUL. Empty lines and lines that start with `#` or `;` are ignored. If parsing
-/// fails, add the file name with [`BadRule::in_file`].
-pub fn parse_from(text: Vec<u8>, include: bool, from0: bool) -> Result<Vec<Parsed>, BadRule> {
+/// Lines end at LF or CR, with `from0` at NUL. Empty lines and lines that start with `#` or `;` are ignored.
+pub fn parse_from(
+    name: &[u8],
+    text: Vec<u8>,
+    include: bool,
+    from0: bool,
+) -> Result<Vec<Parsed>, BadRule> {
     let buffer = Arc::new(text);
     lines(&buffer, from0)
         .filter(|(_, line)| is_rule_line(line))
         .map(|(number, line)| {
-            let place = RuleSource::Line(number);
+            let place = RuleSource::File(line_of(name, number));
             parse_one(
                 line,
                 Grammar::OldStyle { include },
@@ -342,11 +347,25 @@ pub fn cvs_globals(cvs: &Cvs, home: Option<&[u8]>, env: Option<&[u8]>) -> Vec<Ru
     {
         if word == b"!" {
             list.clear();
-        } else {
+        } else if word.len() <= PATTERN_MAX_BYTES {
             list.push(rule(word, false));
         }
     }
     list
+}
+
+/// Returns a warning for each word that [`cvs_globals`] leaves out because it is too long. `home_name`: the name of
+/// `~/.cvsignore`.
+pub fn cvs_too_long(home_name: &[u8], home: Option<&[u8]>, env: Option<&[u8]>) -> Vec<Vec<u8>> {
+    let of_home = RuleSource::File(home_name.to_vec());
+    let of_env = RuleSource::Given;
+    let mut warnings = Vec::new();
+    for (place, text) in [(of_home, home), (of_env, env)] {
+        for word in words(text.unwrap_or_default(), false) {
+            warnings.extend(place.too_long(word));
+        }
+    }
+    warnings
 }
 
 /// Returns the lines of a file with their numbers, from 1. CR LF counts as one line end.
@@ -432,6 +451,9 @@ fn parse_one(
     };
     if pattern.is_empty() {
         return Err(bad(Complaint::UnexpectedEnd));
+    }
+    if let Some(warning) = place.too_long(pattern) {
+        return Ok(Parsed::TooLong(warning));
     }
     Ok(Parsed::Rule(Rule {
         include,
@@ -539,6 +561,9 @@ fn parse_rule(
     if argument.is_empty() {
         return Err(Complaint::UnexpectedEnd);
     }
+    if let Some(warning) = place.too_long(argument) {
+        return Ok(Parsed::TooLong(warning));
+    }
     if !merges {
         let pattern = part(argument);
         return Ok(Parsed::Rule(Rule {
@@ -565,7 +590,6 @@ fn parse_rule(
         xattr,
         named_at: match place {
             RuleSource::Given => None,
-            RuleSource::Line(_) => Some(b"a file read earlier".to_vec()),
             RuleSource::File(place) => Some(place.clone()),
         },
     })))
@@ -792,17 +816,16 @@ mod tests {
     #[test]
     fn exclude_from_is_parsed_line_by_line() {
         let list = parse_from(
+            b"rules",
             b"# c\n; c\r\n\r\n- a\n+ b\nc \n!\n #d".to_vec(),
             false,
             false,
         )
         .unwrap();
         assert_eq!(patterns(&list), ["- a", "+ b", "- c ", "!", "-  #d"]);
-        let list = parse_from(b"a\0#x\0b\n\0\0!".to_vec(), true, true).unwrap();
+        let list = parse_from(b"rules", b"a\0#x\0b\n\0\0!".to_vec(), true, true).unwrap();
         assert_eq!(patterns(&list), ["+ a", "+ b\n", "!"]);
-        let bad = parse_from(b"a\r\n- \n".to_vec(), false, false)
-            .unwrap_err()
-            .in_file(b"rules");
+        let bad = parse_from(b"rules", b"a\r\n- \n".to_vec(), false, false).unwrap_err();
         assert_eq!(
             bad.message(),
             b"unexpected end of filter rule: <rule from rules line 2>"
@@ -818,7 +841,7 @@ mod tests {
             });
             rules.collect()
         };
-        let list = parse_from(b"# c\n\na\r\n- b\n!\nc".to_vec(), false, false).unwrap();
+        let list = parse_from(b"rules", b"# c\n\na\r\n- b\n!\nc".to_vec(), false, false).unwrap();
         assert_eq!(lines(&list), [3, 4, 6]);
         let list = parse_merge(b"a b\n\nc", &merge(b".w- x"), false).unwrap();
         assert_eq!(lines(&list), [1, 1, 3]);
@@ -850,7 +873,7 @@ mod tests {
             other => panic!("{other:?} is no rule"),
         };
         assert!(!is_from_file(parse_exclude(b"a").unwrap()));
-        for parsed in parse_from(b"a\n+ b".to_vec(), false, false).unwrap() {
+        for parsed in parse_from(b"rules", b"a\n+ b".to_vec(), false, false).unwrap() {
             assert!(is_from_file(parsed));
         }
     }
@@ -898,6 +921,40 @@ mod tests {
     }
 
     #[test]
+    fn rules_that_are_too_long_have_no_effect_but_a_warning() {
+        let pattern = |len| "x".repeat(len).into_bytes();
+        let warning = |shown: &[u8]| [b"discarding over-long filter: ", shown].concat();
+        let long = pattern(PATTERN_MAX_BYTES + 1);
+        for rule in [&b"- "[..], b": ", b"-/s ", b"exclude "] {
+            let parse = |pattern: &[u8]| parse_filter(&[rule, pattern].concat()).unwrap();
+            let longest = parse(&pattern(PATTERN_MAX_BYTES));
+            assert!(!matches!(longest, Parsed::TooLong(_)), "{longest:?}");
+            assert_eq!(parse(&long), Parsed::TooLong(warning(&long)));
+        }
+        assert_eq!(
+            parse_exclude(&long),
+            Ok(Parsed::TooLong(warning(&long))),
+            "without a name"
+        );
+
+        // The text of a file is not shown.
+        let text = [&b"a\n- "[..], &long, b"\n"].concat();
+        let list = parse_from(b"list", text, false, false).unwrap();
+        assert_eq!(
+            list[1],
+            Parsed::TooLong(warning(b"<rule from list line 2>"))
+        );
+        assert_eq!(patterns(&list), ["- a", ""]);
+
+        let env = [&long, &b" b"[..]].concat();
+        assert_eq!(patterns(&cvs_rules(Some(&long), Some(&env)))[37..], ["- b"]);
+        assert_eq!(
+            cvs_too_long(b"home", Some(&long), Some(&env)),
+            [warning(b"<rule from home>"), warning(&long)]
+        );
+    }
+
+    #[test]
     fn cvsignore_can_clear_the_cvs_list() {
         let list = cvs_rules(None, Some(b"a\tb"));
         assert_eq!(list.len(), 1 + 36 + 2);
@@ -916,7 +973,7 @@ mod tests {
                     let _ = bad.message();
                 }
             }
-            let _ = parse_from(text.clone(), true, from0);
+            let _ = parse_from(b"rules", text.clone(), true, from0);
             for rule in [&b". x"[..], b".w x", b".- x", b":C", b".s x"] {
                 let _ = parse_merge(&text, &merge(rule), from0);
             }

@@ -4,6 +4,9 @@
 
 use std::sync::Arc;
 
+/// The longest pattern of a rule, and the longest name of a merge file, as in rsync.
+pub const PATTERN_MAX_BYTES: usize = 4095;
+
 /// The side of the transfer for which a rule is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
@@ -366,6 +369,9 @@ pub enum Parsed {
     Cvs(Cvs),
     /// The text was empty, which is allowed and has no effect.
     Nothing,
+    /// Its pattern, or the name of its file, has more than [`PATTERN_MAX_BYTES`]. As in rsync, it has no effect but a
+    /// warning, which this holds.
+    TooLong(Vec<u8>),
 }
 
 impl Parsed {
@@ -392,7 +398,7 @@ impl Parsed {
             Parsed::Rule(rule) => rule.sides,
             Parsed::Merge(merge) => merge.sides,
             Parsed::Cvs(cvs) => cvs.sides,
-            Parsed::Clear | Parsed::Nothing => return None,
+            Parsed::Clear | Parsed::Nothing | Parsed::TooLong(_) => return None,
         };
         match (self, sides) {
             (Parsed::Merge(merge), Sides::Receiver) => merge
@@ -446,7 +452,8 @@ impl Parsed {
                 ..
             })
             | Parsed::Clear
-            | Parsed::Nothing => None,
+            | Parsed::Nothing
+            | Parsed::TooLong(_) => None,
             Parsed::Rule(Rule {
                 sides: Sides::Unsaid,
                 ..
@@ -512,7 +519,7 @@ impl Parsed {
                 put(cvs.perishable, b'p');
                 put(true, b' ');
             }
-            Parsed::Nothing => {}
+            Parsed::Nothing | Parsed::TooLong(_) => {}
         }
         out
     }

@@ -28,7 +28,7 @@ impl Rules {
             Parsed::Rule(rule) => rule.absolute,
             Parsed::Merge(_) => true,
             Parsed::Cvs(cvs) => cvs.absolute,
-            Parsed::Clear | Parsed::Nothing => false,
+            Parsed::Clear | Parsed::Nothing | Parsed::TooLong(_) => false,
         });
         if looks_up || options.module.is_some() {
             Rules {
@@ -55,7 +55,7 @@ impl Rules {
         let depends = |parsed: &Parsed| match parsed {
             Parsed::Rule(rule) => rule.absolute,
             Parsed::Merge(_) | Parsed::Cvs(_) => true,
-            Parsed::Clear | Parsed::Nothing => false,
+            Parsed::Clear | Parsed::Nothing | Parsed::TooLong(_) => false,
         };
         let end = self
             .parsed

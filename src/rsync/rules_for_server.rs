@@ -7,7 +7,6 @@ use crate::options::{Options, Place};
 use crate::proto::Setup;
 use crate::proto::rsync::filter_list::{self, RuleKind, WireRule};
 use crate::proto::rsync::handshake;
-use crate::proto::rsync::limits::PATH_MAX_BYTES;
 use crate::rsync::before_session;
 use crate::rsync::client::RsyncClient;
 use crate::rsync::error::undecodable as failed;
@@ -126,10 +125,6 @@ impl RuleTarget {
             return Ok(None);
         };
         let rule = WireRule::parse(&text, *handshake::VERSIONS.end()).map_err(failed)?;
-        // rsync discards these when it reads them.
-        if rule.pattern.len() > PATH_MAX_BYTES {
-            return Ok(None);
-        }
         let is_merge_of_cvs = origin == RuleOrigin::OptionC
             && rule.kind == RuleKind::DirMerge
             && rule.modifiers.contains(&b'C');

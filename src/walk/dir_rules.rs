@@ -9,7 +9,7 @@ use crate::path::RelPath;
 use crate::report::event::{Problem, Weight};
 
 /// Returns the rules in force in a directory, given those of its parent, and a problem for each merge file that is
-/// skipped because a symlink of an untrusted user leads to it.
+/// skipped because a symlink of an untrusted user leads to it, and for each rule that is too long.
 pub fn enter_dir(
     chain: &Chain,
     dir: &Dir,
@@ -17,11 +17,11 @@ pub fn enter_dir(
     role: &'static str,
     owners: LinkOwners,
 ) -> Result<(Chain, Vec<Problem>), Error> {
-    let mut refusals = Vec::new();
+    let mut problems = Vec::new();
     let mut text_of = |name: &[u8]| {
         match read::rules_file(dir, name, owners) {
             Err(error) if trusted_path::is_refused(&error) => {
-                refusals.push(Problem::new(trusted_path::REFUSAL, Weight::Warning));
+                problems.push(Problem::new(trusted_path::REFUSAL, Weight::Warning));
                 Ok(None)
             }
             // As in rsync, a file that cannot be read counts as empty.
@@ -30,7 +30,12 @@ pub fn enter_dir(
         }
     };
     match chain.enter(path.as_bytes(), &mut text_of) {
-        Ok(chain) => Ok((chain, refusals)),
+        Ok((chain, too_long)) => {
+            for warning in too_long {
+                problems.push(Problem::new(warning, Weight::Warning));
+            }
+            Ok((chain, problems))
+        }
         Err(error) => Err(Error::new(error.exit(), error.message(role)).by(role)),
     }
 }

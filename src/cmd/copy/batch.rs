@@ -169,7 +169,9 @@ impl WrittenBatch {
                 filter::cvs_rules(rules.cvs_home.as_deref(), rules.cvs_env.as_deref()).len();
             parsed = &parsed[..parsed.len().saturating_sub(of_cvs)];
         }
-        let is_rule = |parsed: &&Parsed| !matches!(parsed, Parsed::Nothing | Parsed::Clear);
+        let is_rule = |parsed: &&Parsed| {
+            !matches!(parsed, Parsed::Nothing | Parsed::TooLong(_) | Parsed::Clear)
+        };
         let rules: Vec<_> = parsed.iter().filter(is_rule).map(Parsed::text).collect();
         if rules.iter().any(|rule| rule.contains(&b'\n')) {
             let words =

@@ -442,6 +442,7 @@ fn carry_out(
     let wants = wants(env, options, has_log, list_only, true);
     let gauge = progress_request::gauge(env, options, display.as_ref(), wants);
     let mut reporter = reporter(env, options, log, list_only, Some(&sources));
+    rules.report_too_long(&mut reporter);
     reporter.set_gauge(gauge.as_ref());
     if options.output.failed_list.is_some() {
         let here = FarSide::Neither;

@@ -401,6 +401,7 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         cvs_home: setup.cvs_home.clone(),
         cvs_env: setup.cvs_env.clone(),
         files: Vec::new(),
+        too_long: Vec::new(),
         module_dir: input_files::module_dir(env),
     };
     let rules = inputs.rules(&options);

@@ -28,7 +28,7 @@ fn with_options(rules: &[&str], options: ChainOptions) -> Chain {
 }
 
 fn try_enter(chain: &Chain, dir: &str, files: &Files) -> Result<Chain, FilterError> {
-    chain.enter(dir.as_bytes(), &mut |name| {
+    let entered = chain.enter(dir.as_bytes(), &mut |name| {
         let name = std::str::from_utf8(name).unwrap();
         let path = if name.starts_with('/') {
             name.strip_prefix("/r/").unwrap_or(name).to_owned()
@@ -38,7 +38,8 @@ fn try_enter(chain: &Chain, dir: &str, files: &Files) -> Result<Chain, FilterErr
             format!("{dir}/{name}")
         };
         Ok(files.get(&path[..]).map(|text| text.as_bytes().to_vec()))
-    })
+    });
+    entered.map(|(chain, _)| chain)
 }
 
 /// Enters the directories from the root down to `dir`.
@@ -639,7 +640,7 @@ proptest! {
                 Ok((name.len() % 3 != 1).then(|| texts.next().unwrap().clone().into_bytes()))
             });
             match entered {
-                Ok(entered) => chain = entered,
+                Ok((entered, _)) => chain = entered,
                 Err(bad) => {
                     prop_assert!(!bad.message("sender").is_empty());
                     break;

@@ -84,7 +84,7 @@ pub(super) fn put_parsed(w: &mut Writer, parsed: &Parsed) -> Result<()> {
             w.number(*sides);
             Ok(())
         }
-        Parsed::Nothing => {
+        Parsed::Nothing | Parsed::TooLong(_) => {
             w.byte(rule::NOTHING);
             Ok(())
         }

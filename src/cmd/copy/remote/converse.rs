@@ -115,6 +115,7 @@ impl RemoteCopy {
         let gauge = progress_request::gauge(env, &self.options, display.as_ref(), wants);
         let gauge = gauge.as_ref();
         let mut reporter = self.reporter(env, log, &transport, &opened);
+        rules.report_too_long(&mut reporter);
         reporter.set_gauge(gauge);
         let keeps_digests = self.options.checksum_cache.is_some();
         if keeps_digests && self.options.compares_contents() && !has_digests {

@@ -288,7 +288,7 @@ impl DaemonConnection<'_> {
             file(Param::ExcludeFrom, RuleArg::ExcludeFrom),
             listed(Param::Exclude, RuleArg::Exclude),
         ];
-        input_files::module_rules(self.env, &args.concat()).map_err(|error| {
+        let parsed = input_files::module_rules(self.env, &args.concat()).map_err(|error| {
             let lines = [
                 error.message,
                 final_error::error_line(error.exit, "Receiver"),
@@ -297,7 +297,13 @@ impl DaemonConnection<'_> {
                 self.log.put(line);
             }
             Refusal::Over
-        })
+        })?;
+        for parsed in &parsed {
+            if let Parsed::TooLong(warning) = parsed {
+                self.log.put(warning);
+            }
+        }
+        Ok(parsed)
     }
 }
 
