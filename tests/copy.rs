@@ -911,3 +911,19 @@ synctest!(append_keeps_existing_data, |w: World| {
     w.source("a=longer").dest("a=long");
     w.agree(&["-rvv", "--append"]).exits(0);
 });
+
+// Network and FUSE file systems may do that while the directory changes.
+synctest!(names_that_a_directory_lists_twice, |w: World| {
+    w.env("SPARSYNC_LISTED_TWICE", "1");
+    w.source("a d/b d/e/c l->a x/y")
+        .dest("a=old old x=file z/u/v")
+        .keep_dest();
+    for options in [
+        &["-ai"][..],
+        &["-ai", "--stats", "--delete"],
+        &["-aiv", "--delete-after"],
+        &["-aicO", "--delete-before", "--remove-source-files"],
+    ] {
+        w.restore_dest().agree(options).exits(0);
+    }
+});

@@ -1,5 +1,6 @@
 //! Entries and directory listings. They are compact, because a run may hold a million entries.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// The kind of an entry.
@@ -434,14 +435,30 @@ impl DirList {
         &self.names[entry.name_at as usize..][..entry.name_len as usize]
     }
 
-    /// Sorts the entries into canonical order.
+    /// Sorts the entries into canonical order. Keeps one of those that an origin lists twice: network and FUSE file systems
+    /// may list a name again while the directory changes.
     pub fn sort(&mut self) {
         let names = &self.names;
         let name = |e: &Entry| &names[e.name_at as usize..][..e.name_len as usize];
-        self.entries.sort_unstable_by(|a, b| {
+        let compare = |a: &Entry, b: &Entry| {
             super::order::compare((name(a), a.is_dir()), (name(b), b.is_dir()))
                 .then(a.origin.cmp(&b.origin))
-        });
+        };
+        self.entries.sort_unstable_by(compare);
+        self.entries
+            .dedup_by(|later, earlier| compare(later, earlier) == Ordering::Equal);
+    }
+
+    /// Returns a directory of the sorted list whose name another entry has, too, if there is one.
+    pub fn twin(&self) -> Option<&[u8]> {
+        let (others, dirs) = self
+            .entries
+            .split_at(self.entries.partition_point(|entry| !entry.is_dir()));
+        dirs.iter().map(|dir| self.name(dir)).find(|name| {
+            others
+                .binary_search_by(|entry| self.name(entry).cmp(name))
+                .is_ok()
+        })
     }
 
     /// Finds an entry of a sorted list by name, regardless of its kind.
@@ -502,6 +519,37 @@ impl FileId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn name_that_is_listed_twice_is_kept_once() {
+        let mut list = DirList::default();
+        for (name, is_dir, origin) in [
+            ("b", false, 0),
+            ("d", true, 0),
+            ("b", false, 0),
+            ("d", false, 0),
+            ("d", true, 0),
+            ("b", false, 1),
+        ] {
+            list.push_name(name.as_bytes(), is_dir);
+            list.entries.last_mut().unwrap().origin = origin;
+        }
+        list.sort();
+        let kept: Vec<_> = list
+            .entries
+            .iter()
+            .map(|entry| (list.name(entry), entry.is_dir(), entry.origin))
+            .collect();
+        let expected: [(&[u8], _, _); 4] = [
+            (b"b", false, 0),
+            (b"b", false, 1),
+            (b"d", false, 0),
+            (b"d", true, 0),
+        ];
+        assert_eq!(kept, expected);
+        // The file and the directory have one name.
+        assert_eq!(list.twin(), Some(&b"d"[..]));
+    }
 
     #[test]
     fn plain_digests_stay_with_their_entries() {

@@ -18,8 +18,9 @@
 //! `SPARSYNC_REFUSE=linkat:EPERM,openat2:ENOSYS` has the kernel refuse calls always; `sys/refused_calls.rs` has the names.
 //! `SPARSYNC_FAIL_LINK_AT=n:EIO` fails the n-th use of a pipe to the peer. `SPARSYNC_LINK_BYTES=n` and
 //! `SPARSYNC_DATAGRAM_BYTES=n` limit the capacity of a link and the size of a datagram. `SPARSYNC_UNTYPED=1` omits
-//! types from listings. `SPARSYNC_SPOIL_WRITE=text` changes a byte of each write to a file that has this text in its data,
-//! and `SPARSYNC_SPOIL_REREAD=text` one of the data of a source that is read again.
+//! types from listings, `SPARSYNC_LISTED_TWICE=1` lists each name twice. `SPARSYNC_SPOIL_WRITE=text` changes a byte of
+//! each write to a file that has this text in its data, and `SPARSYNC_SPOIL_REREAD=text` one of the data of a source that
+//! is read again.
 
 #![allow(
     clippy::disallowed_methods,
@@ -434,6 +435,12 @@ pub fn link_bytes() -> Option<usize> {
 pub fn hides_types() -> bool {
     static HIDES: OnceLock<bool> = OnceLock::new();
     *HIDES.get_or_init(|| var("SPARSYNC_UNTYPED").is_some())
+}
+
+/// Returns whether listings have each name twice, as on some file systems while a directory changes.
+pub fn lists_twice() -> bool {
+    static TWICE: OnceLock<bool> = OnceLock::new();
+    *TWICE.get_or_init(|| var("SPARSYNC_LISTED_TWICE").is_some())
 }
 
 /// Returns the maximum size of a datagram in bytes; `None` if only the path limits it.

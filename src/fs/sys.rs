@@ -253,6 +253,15 @@ fn hides_types() -> bool {
     false
 }
 
+/// Returns whether listings must have each name twice. Only for tests in debug builds.
+#[inline(always)]
+fn lists_twice() -> bool {
+    #[cfg(debug_assertions)]
+    return hooks::lists_twice();
+    #[cfg(not(debug_assertions))]
+    false
+}
+
 /// Resolves a name in `dir`. If this process is confined, checks names that could lead further; see [`sandbox`].
 fn spot<'a>(dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<PermittedName<'a>> {
     match sandbox::of_process() {

@@ -1,7 +1,7 @@
 //! Splits a directory listing of any length into messages of bounded length, and joins them again.
 
 use super::limits::{DIR_ENTRIES_MAX, LINES_MAX, LIST_ENTRIES_MAX, LIST_FRAME_BYTES, XATTRS_MAX};
-use super::list::{likely_len, twin};
+use super::list::likely_len;
 use super::message::{DirListing, Message, SubdirFlags};
 use super::message_kinds::name_of;
 use crate::error::{Error, Result};
@@ -211,7 +211,7 @@ impl Joiner {
                     self.open = Some(open);
                     return Ok(None);
                 }
-                if let Some(twin) = twin(&open.list) {
+                if let Some(twin) = open.list.twin() {
                     return Err(refuse(
                         name,
                         &format!("name {:?} is duplicated", String::from_utf8_lossy(twin)),

@@ -88,18 +88,6 @@ fn fault_of_entry(
     }
 }
 
-/// Returns a directory name of a sorted list that also names another entry, if there is one.
-pub(super) fn twin(list: &DirList) -> Option<&[u8]> {
-    let (others, dirs) = list
-        .entries
-        .split_at(list.entries.partition_point(|entry| !entry.is_dir()));
-    dirs.iter().map(|dir| list.name(dir)).find(|name| {
-        others
-            .binary_search_by(|entry| list.name(entry).cmp(name))
-            .is_ok()
-    })
-}
-
 /// Returns an upper bound of an entry's encoded length, close to the real length.
 pub(super) fn likely_len(name: &[u8], entry: &Entry) -> usize {
     const NUMBERS: usize = 48;
@@ -362,7 +350,7 @@ pub(super) fn get(r: &mut Reader, names: EntryNames) -> Result<DirList> {
         }
         list.push_entry(&name, entry);
     }
-    if let Some(twin) = twin(&list) {
+    if let Some(twin) = list.twin() {
         return Err(r.refuse(
             "name",
             format_args!("{:?} is duplicated", String::from_utf8_lossy(twin)),

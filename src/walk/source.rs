@@ -6,9 +6,7 @@ mod rules_in_dir;
 
 pub use self::contents::Contents;
 use self::contents::ListedDigest;
-use self::origins::{
-    drop_duplicates, has_repeats, is_named, leave_out_further, repeated_dirs, times_of,
-};
+use self::origins::{drop_duplicates, is_named, leave_out_further, repeated_dirs, times_of};
 use self::rules_in_dir::RulesInDir;
 use crate::filter::{Chain, Side};
 use crate::flist::entry::Stat;
@@ -124,6 +122,7 @@ impl SourceWalk<'_> {
                 *place = place.closed();
             }
         }
+        Arc::make_mut(&mut found.listing.list).sort();
         // An entry that several sources have counts once for each of them, as in rsync's list.
         for entry in &found.listing.list.entries {
             let name = found.listing.list.name(entry);
@@ -132,9 +131,9 @@ impl SourceWalk<'_> {
                 found.tally.list(entry.kind(), entry.len_bytes, name.len());
             }
         }
-        Arc::make_mut(&mut found.listing.list).sort();
         let repeated = repeated_dirs(&found.listing.list, &origins);
-        if origins.len() > 1 || has_repeats(&found.listing.list) {
+        // With one origin, a name has two kinds if it was listed twice and replaced meanwhile.
+        if origins.len() > 1 || found.listing.list.twin().is_some() {
             drop_duplicates(Arc::make_mut(&mut found.listing.list), &origins);
         }
         if let Some(contents) = &self.contents {

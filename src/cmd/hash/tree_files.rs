@@ -80,6 +80,8 @@ impl TreeFiles {
         items.sort_unstable_by(|&a, &b| {
             by_path((names.name(a), is_dir(a)), (names.name(b), is_dir(b)))
         });
+        // A file system may list a name twice.
+        items.dedup_by(|later, earlier| names.name(*later) == names.name(*earlier));
         names.items = items;
         self.levels.push(WalkLevel {
             path,

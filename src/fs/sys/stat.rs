@@ -1,6 +1,6 @@
 //! Examines files and lists directories.
 
-use super::{Call, attempt, hides_types, open_through, spot};
+use super::{Call, attempt, hides_types, lists_twice, open_through, spot};
 use crate::flist::entry::Stat;
 use crate::flist::{Kind, Time};
 use crate::fs::sandbox::{self};
@@ -260,6 +260,7 @@ fn from_stat(s: &fs::Stat) -> Stat {
 }
 
 /// A name in a directory, and its type if the file system reports it.
+#[derive(Clone, Copy)]
 pub struct Dirent<'a> {
     /// The name; never `.` or `..`.
     pub name: &'a [u8],
@@ -302,7 +303,11 @@ pub fn list_while(
             fs::FileType::Unknown => None,
             kind => Some(kind == fs::FileType::Directory),
         };
-        visit(Dirent { name, is_dir });
+        let entry = Dirent { name, is_dir };
+        if lists_twice() {
+            visit(entry);
+        }
+        visit(entry);
     }
 }
 

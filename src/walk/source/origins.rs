@@ -291,15 +291,6 @@ pub(super) fn repeated_dirs(list: &DirList, origins: &[Origin]) -> HashSet<Vec<u
         .collect()
 }
 
-/// Returns whether a sorted list has a name twice. One directory can bring that about as well as several origins: a network
-/// file system repeats names if the directory changes while it is listed.
-pub(super) fn has_repeats(list: &DirList) -> bool {
-    let is_repeated = |pair: &[Entry]| {
-        pair[0].is_dir() == pair[1].is_dir() && list.name(&pair[0]) == list.name(&pair[1])
-    };
-    list.entries.windows(2).any(is_repeated)
-}
-
 /// Keeps the entry of the first argument of each name. A directory wins over any other kind, because it may have
 /// content.
 pub(super) fn drop_duplicates(list: &mut DirList, origins: &[Origin]) {
@@ -357,24 +348,6 @@ mod tests {
             chain,
             dev: None,
         }
-    }
-
-    #[test]
-    fn name_that_one_directory_repeats_is_listed_once() {
-        let arguments = vec![0].into();
-        let origins = [origin(Listing::All {
-            below: true,
-            arguments,
-        })];
-        let mut list = DirList::default();
-        for (name, is_dir) in [(b"a", false), (b"b", false), (b"b", false), (b"d", true)] {
-            list.push_name(name, is_dir);
-        }
-        assert!(has_repeats(&list));
-        drop_duplicates(&mut list, &origins);
-        let names: Vec<_> = list.entries.iter().map(|entry| list.name(entry)).collect();
-        assert_eq!(names, [b"a", b"b", b"d"]);
-        assert!(!has_repeats(&list));
     }
 
     #[test]
