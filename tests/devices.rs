@@ -354,3 +354,17 @@ fn files_are_written_to_a_disk_over_every_route() {
         "{printed}"
     );
 }
+
+// ── devices that an ordinary user cannot make ───────────────────────────────────────────────────
+synctest!(devices_that_are_left_out_are_reported_by_each_run, as user, |w: World| {
+    w.source("f d/g").dest("f d/g");
+    for name in ["src", "dst"] {
+        w.build(name, |t| {
+            t.char_device("null", 1, 3);
+            t.char_device("d/zero", 1, 5);
+        });
+    }
+    for _ in 0..2 {
+        w.agree(&["-ai"]).exits(0).prints("skipping non-regular file \"d/zero\"");
+    }
+});

@@ -41,7 +41,7 @@ impl DirReports for DestDigests<'_> {
             key: self.key,
             options: scope.options,
             is_sender: false,
-            owners: walk.policy.may_make_devices,
+            is_super: walk.policy.may_make_devices,
             ids: scope.ids,
         };
         let is_over = Arc::new(AtomicBool::new(false));

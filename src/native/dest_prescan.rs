@@ -446,7 +446,7 @@ impl Guess<'_> {
                         key: self.key,
                         options,
                         is_sender: false,
-                        owners: is_super,
+                        is_super,
                         ids: &ids,
                     },
                 };

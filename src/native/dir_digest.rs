@@ -29,8 +29,8 @@ pub struct Digester<'a> {
     pub options: &'a Options,
     /// These are the sender's digests.
     pub is_sender: bool,
-    /// The receiver may change owners, so they are compared.
-    pub owners: bool,
+    /// The receiver may change owners, so they are compared, and make devices.
+    pub is_super: bool,
     /// The user and group names of this machine.
     pub ids: &'a Ids,
 }
@@ -46,14 +46,14 @@ impl ListingDigester for SourceDigester<'_> {
     fn digest_listing(
         &self,
         listing: &DirListing,
-        compares_owners: bool,
+        is_super: bool,
         ids: &Ids,
     ) -> Option<ListingDigest> {
         let digester = Digester {
             key: self.key,
             options: self.options,
             is_sender: true,
-            owners: compares_owners,
+            is_super,
             ids,
         };
         digester.digest(&listing.path, &listing.list, &|_| true)
@@ -106,8 +106,9 @@ impl Digester<'_> {
         let is_kept = match kind {
             Kind::File | Kind::Dir => true,
             Kind::Symlink => preserve.links,
-            Kind::Device => preserve.devices,
-            Kind::Special => preserve.specials,
+            // An ordinary user's receiver reports each device that it leaves alone.
+            Kind::Device => preserve.devices && self.is_super && !preserve.drop_devices,
+            Kind::Special => preserve.specials && !preserve.drop_devices,
         };
         // Other names of the file may be in directories that are listed.
         let is_in_group = self.is_sender && preserve.hard_links && entry.inode.is_some();
@@ -158,7 +159,7 @@ impl Digester<'_> {
                     .or_insert_with(|| self.id_text(class, id)),
             )
         };
-        if owner && self.owners {
+        if owner && self.is_super {
             put_id(IdClass::User, entry.uid);
         }
         if group {
@@ -232,7 +233,7 @@ impl Digester<'_> {
             xattrs,
             ..
         } = self.options.preserve;
-        let owner = owner && self.owners;
+        let owner = owner && self.is_super;
         let nanos = self.options.check.window_secs < 0;
         let contents = self.options.check.mode == CheckMode::Digest;
         let xattrs = xattrs > 0;

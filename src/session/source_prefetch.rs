@@ -57,12 +57,12 @@ pub type ListingDigest = [u8; DIGEST_LEN_BYTES];
 /// Digests listings of the source, for a receiver that digests its own directories in the same way. The threads that scan
 /// call it.
 pub trait ListingDigester: Sync {
-    /// Returns the digest of a listing; `None` if it must be sent in any case. `compares_owners`: the receiver may change
-    /// owners. `ids`: the names of this machine.
+    /// Returns the digest of a listing; `None` if it must be sent in any case. `is_super`: the receiver may change
+    /// owners and make devices. `ids`: the names of this machine.
     fn digest_listing(
         &self,
         listing: &DirListing,
-        compares_owners: bool,
+        is_super: bool,
         ids: &Ids,
     ) -> Option<ListingDigest>;
 }

@@ -8,7 +8,7 @@ use crate::native::shortcuts::Shortcuts;
 use crate::options::{AltDest, AltKind, CacheChoice, Recurse};
 use crate::plan::alternate::{Use, may_use};
 use crate::plan::idmap::{IdMapper, IdNames, Privileges};
-use crate::plan::{Action, Policy, Reason, Subject, decide};
+use crate::plan::{Action, Policy, Subject, decide};
 use crate::report::event::Wants;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -341,7 +341,7 @@ proptest! {
         }
         let digest = |list: &DirList, is_sender| {
             let (options, ids) = if is_sender { (&options, source_ids) } else { (&dest_options, &dest_ids) };
-            let digester = Digester { key: [7; 16], options, is_sender, owners, ids };
+            let digester = Digester { key: [7; 16], options, is_sender, is_super: owners, ids };
             digester.digest(&RelPath::root(), list, &|_| true)
         };
         let one = digest(&source, true);
@@ -378,8 +378,7 @@ proptest! {
             } else {
                 asked
             };
-            let is_kept = matches!(decision.action, Action::Keep | Action::Refuse(Reason::NonRegular));
-            prop_assert!(is_kept, "{decision:?} for {source:?} and {dest:?}");
+            prop_assert!(decision.action == Action::Keep, "{decision:?} for {source:?} and {dest:?}");
             let alternates = dest_options.delta.alt_dest.as_ref().map(|alt| alt.kind);
             let used = alternates.map(|kind| may_use(source, Some(dest), decision, kind, &policy));
             prop_assert!(matches!(used, None | Some(Use::Nothing)), "{used:?} for {source:?} and {dest:?}");
@@ -419,7 +418,7 @@ proptest! {
         let dest_options = options_of(if same_maps { &maps } else { &other_maps }, numeric_ids[1]);
         let text = |options, ids, is_sender, id| {
             let mut text = Vec::new();
-            let digester = Digester { key: [7; 16], options, is_sender, owners: true, ids };
+            let digester = Digester { key: [7; 16], options, is_sender, is_super: true, ids };
             digester.put_maps(&mut text, IdClass::User);
             (text, digester.id_text(IdClass::User, id))
         };
