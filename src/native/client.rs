@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::native::compression_choice;
+use crate::native::connection::Headway;
 use crate::native::connection::NativeConnection;
 use crate::native::dest::NativeDest;
 use crate::native::dest_digests::DestDigests;
@@ -58,6 +59,8 @@ pub struct NativeClient<'a> {
     pub key: [u8; 16],
     /// The dialect and features of this end.
     pub support: ProtocolSupport,
+    /// How far the last session came. [`NativeClient::play`] sets it.
+    pub headway: Mutex<Headway>,
 }
 
 impl NativeClient<'_> {
@@ -231,6 +234,7 @@ impl NativeClient<'_> {
             known,
         };
         let ended = self.run_role(session_io, before, reporter, tally);
+        *self.headway.lock() = connection.headway();
         reporter.traffic(traffic.counts());
         if self.client.setup.profile {
             for line in connection.cost("client") {

@@ -36,6 +36,25 @@ pub struct NativeOutput {
     later: Vec<u8>,
     /// The length of each message in `later`.
     later_lens: VecDeque<u32>,
+    headway: Headway,
+}
+
+/// What the peer has sent that shows how far a session has come. The connection counts it while it reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Headway {
+    /// Content that was received, and content for which the peer granted new room because it has consumed as much.
+    pub content_bytes: u64,
+    /// Requests and what the peer says is done. As long as a run is repeated from the same state, this is the same: what
+    /// is done is not requested again, and a request for a part of a file has the signature of the rest.
+    pub request_bytes: u64,
+}
+
+/// Returns whether the messages of a class carry the content of files.
+fn has_content(class: Class) -> bool {
+    match class {
+        Class::Unrequested | Class::Requested | Class::Again => true,
+        Class::Digests | Class::Dirs | Class::Wants | Class::Events => false,
+    }
 }
 
 impl NativeOutput {
@@ -126,6 +145,7 @@ impl Connection<NativeOutput> {
             ceiling: Ceiling::default(),
             later: Vec::new(),
             later_lens: VecDeque::new(),
+            headway: Headway::default(),
         })
     }
 
@@ -280,13 +300,25 @@ impl Connection<NativeOutput> {
 
     /// Counts a received message. Fails if it exceeds the window.
     pub(super) fn count_received(&self, class: Class, cost: u64) -> Result<()> {
-        if self.lock().output.receive_windows[class as usize].count_received(cost) {
+        let output = &mut self.lock().output;
+        if has_content(class) {
+            output.headway.content_bytes += cost;
+        }
+        if class == Class::Wants {
+            output.headway.request_bytes += cost;
+        }
+        if output.receive_windows[class as usize].count_received(cost) {
             return Ok(());
         }
         Err(Error::new(
             Exit::Protocol,
             format!("sparsync: protocol error: {class:?} messages exceed the window"),
         ))
+    }
+
+    /// Returns how far the session has come.
+    pub fn headway(&self) -> Headway {
+        self.lock().output.headway
     }
 
     /// Notes that the peer waits for a grant.
@@ -307,6 +339,9 @@ impl Connection<NativeOutput> {
             let message =
                 format!("sparsync: protocol error: {class:?} grant exceeds the bytes sent");
             return Err(Error::new(Exit::Protocol, message));
+        }
+        if has_content(class) {
+            state.output.headway.content_bytes += bytes;
         }
         let ConnectionState {
             buffer,

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::Side as FilterSide;
 use crate::native::client::NativeClient;
+use crate::native::connection::Headway;
 use crate::options::permits::Permits;
 use crate::report::{Tally, TextReporter};
 use crate::session::client::Client;
@@ -26,6 +27,9 @@ use std::time::Duration;
 const LOSSES_MAX: u32 = 3;
 /// A connection that lasted this long is not a short one.
 const LASTED: Duration = Duration::from_secs(10);
+/// How many connections in a row may be lost that lasted, but without bringing the run forward. On some paths a session
+/// begins and then only short packets arrive.
+const IDLE_MAX: u32 = 10;
 
 /// Returns the option that forbids repeating the run; `None` if it may be repeated.
 pub fn forbids_repeat(near: &Client<'_>) -> Option<&'static str> {
@@ -71,6 +75,47 @@ pub enum RunOutcome {
     NoServer(Error),
 }
 
+/// The connections that were lost in a row.
+#[derive(Debug, Default)]
+struct Losses {
+    /// How many short ones there were since the last one that lasted.
+    short: u32,
+    /// How many there were since the last one that brought the run forward.
+    idle: u32,
+    /// How far the last one came; `None` before the first one.
+    last: Option<Headway>,
+}
+
+/// Why a client that may repeat its run does not.
+#[derive(Debug, PartialEq, Eq)]
+enum GivingUp {
+    /// The connections are short.
+    Short,
+    /// They last, but the run gets no further.
+    Idle,
+}
+
+impl Losses {
+    /// Notes that a connection was lost after this time, which came this far. Returns why the run ends, if it does.
+    fn note(&mut self, lasted: Duration, headway: Headway) -> Option<GivingUp> {
+        self.short = if lasted >= LASTED { 1 } else { self.short + 1 };
+        // What the peer requests changes as soon as something of the run is done.
+        let is_further = headway.content_bytes > 0
+            || self
+                .last
+                .is_some_and(|last| last.request_bytes != headway.request_bytes);
+        self.idle = if is_further { 0 } else { self.idle + 1 };
+        self.last = Some(headway);
+        if self.short > LOSSES_MAX {
+            Some(GivingUp::Short)
+        } else if self.idle >= IDLE_MAX {
+            Some(GivingUp::Idle)
+        } else {
+            None
+        }
+    }
+}
+
 /// A network run that may be repeated. Made by the client when its first attempt has ended, and not changed.
 pub struct Attempts<'a> {
     /// The run.
@@ -99,8 +144,9 @@ impl Attempts<'_> {
     /// 1. A run that the user has stopped ends, whatever the error says.
     /// 2. A server that was stopped has said so, and does not come back soon. So this is no loss of a connection, and the
     ///    run goes over ssh at once or ends.
-    /// 3. Short connections count as losses in a row; one that lasted begins a new row. Otherwise a server that always
-    ///    disconnects would be dialed for ever.
+    /// 3. Short connections count as losses in a row; one that lasted begins a new row. So do those that did not bring the
+    ///    run forward. Otherwise a server that always disconnects, or a path that loses all long packets, would be dialed
+    ///    for ever.
     /// 4. Only then the client dials. [`Env::go_on`] comes first: the threads of the lost session have requested the
     ///    process to stop, and the new session would end at once.
     pub fn go_on(
@@ -110,7 +156,7 @@ impl Attempts<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> RunOutcome {
-        let mut losses = 0;
+        let mut losses = Losses::default();
         let name = redial.peer.name.clone();
         while let Err(error) = &mut ended {
             if !is_broken(error) || self.env.is_stopping() {
@@ -127,12 +173,18 @@ impl Attempts<'_> {
                     .with_hint(self.hint(redial, error));
                 break;
             }
-            losses = if made.elapsed() >= LASTED {
-                1
-            } else {
-                losses + 1
-            };
-            if self.forbids.is_some() || losses > LOSSES_MAX {
+            let headway = *self.near.headway.lock();
+            let giving_up = losses.note(made.elapsed(), headway);
+            if self.forbids.is_none() && giving_up == Some(GivingUp::Idle) {
+                let words = format!(
+                    "sparsync: lost {IDLE_MAX} connections to {name} in a row, and nothing was copied over them"
+                );
+                *error = Error::new(error.exit, words).by(error.role).with_hint(
+                    "the path may lose long packets; use another --transport or a smaller MTU",
+                );
+                break;
+            }
+            if self.forbids.is_some() || giving_up.is_some() {
                 error.hint = Some(self.hint(redial, error));
                 break;
             }
@@ -246,6 +298,40 @@ impl Attempts<'_> {
 mod tests {
     use super::*;
     use crate::report::event::Weight;
+
+    #[test]
+    fn connections_that_bring_nothing_end_the_run() {
+        let long = LASTED;
+        let headway = |content_bytes, request_bytes| Headway {
+            content_bytes,
+            request_bytes,
+        };
+
+        // Short ones, whether they bring something or not.
+        let mut losses = Losses::default();
+        for _ in 0..LOSSES_MAX {
+            assert_eq!(losses.note(Duration::ZERO, headway(1, 0)), None);
+        }
+        let giving_up = losses.note(Duration::ZERO, headway(1, 0));
+        assert_eq!(giving_up, Some(GivingUp::Short));
+
+        // Long ones that bring something: content, or fewer requests than before.
+        let mut losses = Losses::default();
+        for at in 0..1000 {
+            assert_eq!(losses.note(long, headway(1, 9)), None);
+            assert_eq!(losses.note(long, headway(0, 5000 - at)), None);
+        }
+
+        // Long ones that bring nothing. One that does begins a new row.
+        let mut losses = Losses::default();
+        for idle in [IDLE_MAX - 1, IDLE_MAX] {
+            assert_eq!(losses.note(long, headway(1, 9)), None);
+            for _ in 1..idle {
+                assert_eq!(losses.note(long, headway(0, 9)), None);
+            }
+        }
+        assert_eq!(losses.note(long, headway(0, 9)), Some(GivingUp::Idle));
+    }
 
     #[test]
     fn problems_of_a_lost_attempt_determine_the_exit_code() {

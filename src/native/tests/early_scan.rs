@@ -20,6 +20,7 @@ fn client<'a>(
     is_pull: bool,
 ) -> NativeClient<'a> {
     NativeClient {
+        headway: Default::default(),
         key: [7; 16],
         support: ProtocolSupport::ours(compression_choice::features(None)),
         client: Client {

@@ -491,6 +491,7 @@ impl TestClient<'_> {
             let home = [home.as_os_str().as_bytes(), b"/"].concat();
             let rules = Rules::new(parsed.clone(), ChainOptions::default());
             let near = NativeClient {
+                headway: Default::default(),
                 key: crate::fs::sys::random(),
                 support: ProtocolSupport::ours(compression_choice::features(None)),
                 client: Client {

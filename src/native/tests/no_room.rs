@@ -168,6 +168,7 @@ pub fn converse(
     let mut tally = Tally::default();
     let mut reporter = reporter(&options);
     let near = NativeClient {
+        headway: Default::default(),
         key: crate::fs::sys::random(),
         support: near,
         client: Client {

@@ -114,6 +114,7 @@ impl RemoteCopy {
             client,
             key: self.key,
             support: self.support(),
+            headway: Default::default(),
         }
     }
 
