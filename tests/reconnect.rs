@@ -716,3 +716,36 @@ fn two_clients_copy_to_one_destination_at_once() {
         "{output:?}"
     );
 }
+
+// The message about the other key has several lines, also after a session has begun.
+#[test]
+fn other_key_after_a_lost_connection_is_reported_in_lines() {
+    const BYTES: usize = 16 << 20;
+    let scene = Scene::new();
+    scene.enroll("--root TOP --no-munge");
+    std::fs::write(scene.path("src/big"), noise(1, BYTES)).unwrap();
+    let line = "-a --bwlimit=3m --transport=tls src/big host:TOP/in/big";
+    let copy = start_with_ssh(&scene, line);
+    until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= BYTES / 8);
+    let port = scene.status("port");
+    kill(&scene.status("pid"));
+    std::fs::remove_file(scene.path("server/identity.pem")).unwrap();
+    scene.well(&format!("start --port {port}"));
+
+    let output = copy.wait_with_output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    let lines: Vec<_> = printed.lines().collect();
+    let starts = [
+        "sparsync: lost the connection to host; reconnecting",
+        "sparsync: cannot trust host: its key has changed: another machine may impersonate it",
+        "  known  SHA256:",
+        "  now    SHA256:",
+        "hint: if its key was replaced: ",
+        "rsync error: ",
+    ];
+    assert_eq!(lines.len(), starts.len(), "{printed}");
+    for (line, start) in lines.iter().zip(starts) {
+        assert!(line.starts_with(start), "{printed}");
+    }
+}

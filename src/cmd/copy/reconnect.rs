@@ -17,6 +17,7 @@ use crate::native::connection::Headway;
 use crate::options::permits::Permits;
 use crate::report::{Tally, TextReporter};
 use crate::session::client::Client;
+use crate::session::refusal::Refusal;
 use crate::transport::net::{NetTransport, Trouble};
 use crate::trust::grants::ENDED;
 use crate::trust::peers::Peer;
@@ -157,6 +158,7 @@ impl Attempts<'_> {
         tally: &mut Tally,
     ) -> RunOutcome {
         let mut losses = Losses::default();
+        let mut has_other_key = false;
         let name = redial.peer.name.clone();
         while let Err(error) = &mut ended {
             if !is_broken(error) || self.env.is_stopping() {
@@ -238,7 +240,10 @@ impl Attempts<'_> {
                     }
                     break;
                 }
-                Err(other_key) => ended = Err(other_key),
+                Err(other_key) => {
+                    has_other_key = true;
+                    ended = Err(other_key);
+                }
             }
         }
         if let Some(bytes) = redial.moved_after()
@@ -251,6 +256,10 @@ impl Attempts<'_> {
                 )
                 .as_bytes(),
             );
+        }
+        if has_other_key {
+            // Its message has several lines.
+            ended = ended.map_err(|error| Refusal::Failed(error).print_details(reporter));
         }
         RunOutcome::Ended(ended)
     }
