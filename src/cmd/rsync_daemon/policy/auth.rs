@@ -30,9 +30,9 @@ pub type GroupsOf<'a> = &'a dyn Fn(&[u8]) -> Vec<Vec<u8>>;
 pub fn rule_of(users: &[u8], user: &[u8], groups_of: GroupsOf<'_>) -> Result<AuthRule, Vec<u8>> {
     let mut groups = None;
     for element in list_elements(users) {
-        let (name, option) = match element.iter().rposition(|&byte| byte == b':') {
-            Some(colon) => (&element[..colon], Some(&element[colon + 1..])),
-            None => (element, None),
+        let (name, option) = match element.iter().position(|&byte| byte == b':') {
+            Some(colon) => (&element[..colon], &element[colon + 1..]),
+            None => (element, &b""[..]),
         };
         let group = match name.strip_prefix(b"@") {
             Some(pattern) => {
@@ -45,12 +45,12 @@ pub fn rule_of(users: &[u8], user: &[u8], groups_of: GroupsOf<'_>) -> Result<Aut
             None if name_matches(name, user) => None,
             None => continue,
         };
-        let access = match option.map(<[u8]>::to_ascii_lowercase).as_deref() {
-            None => AuthAccess::Unchanged,
-            Some(b"ro" | b"r") => AuthAccess::ReadOnly,
-            Some(b"rw" | b"w") => AuthAccess::ReadWrite,
-            Some(b"deny" | b"d") => return Err(b"denied by rule".to_vec()),
-            Some(_) => return Err([b"invalid option in auth users: ", element].concat()),
+        // As in rsync, the first letters decide, and an unknown word has no effect.
+        let access = match option.to_ascii_lowercase()[..] {
+            [b'd', ..] => return Err(b"denied by rule".to_vec()),
+            [b'r', b'o', ..] => AuthAccess::ReadOnly,
+            [b'r', b'w', ..] => AuthAccess::ReadWrite,
+            _ => AuthAccess::Unchanged,
         };
         return Ok(AuthRule { access, group });
     }
@@ -195,10 +195,26 @@ mod tests {
             rule("@s*", "admin"),
             Ok((Unchanged, Some("staff".to_owned())))
         );
-        assert_eq!(
-            rule("joe:write", "joe"),
-            Err("invalid option in auth users: joe:write".to_owned())
-        );
+        // Each was tried with rsync's daemon.
+        for (options, access) in [
+            (&["ro", "RO", "roo", "ro:x", "rO:x"][..], ReadOnly),
+            (&["rw", "rwx", "rw:ro"], ReadWrite),
+            (
+                &["", "r", "r/", "w", "wo", "write", "no", "xro", ":ro"],
+                Unchanged,
+            ),
+        ] {
+            for option in options {
+                let users = format!("joe:{option}");
+                assert_eq!(rule(&users, "joe"), Ok((access, None)), "{users}");
+            }
+        }
+        for option in ["d", "den", "Deny", "dx"] {
+            assert_eq!(
+                rule(&format!("joe:{option}"), "joe"),
+                Err("denied by rule".to_owned())
+            );
+        }
         assert_eq!(rule("", "joe"), none);
     }
 
