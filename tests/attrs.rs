@@ -1159,3 +1159,22 @@ synctest!(xattr_change_sets_the_exact_time, as both, |w: World| {
     w.build("src", |t| drop(t.dir("d").xattr("user.a", "newer")));
     w.agree(&["-rlpiX"]).exits(0);
 });
+
+// --fake-super stores a new owner or ACL, so that the file keeps its set-ID bits and its mode.
+synctest!(fake_super_reports_the_changes_that_it_found, as root, |w: World| {
+    let text = "plain%640 suid%4755 sgid%2755 both%600 dir/%2755";
+    w.needs_xattrs().needs_acls().source(text);
+    w.dest("plain%640 suid%4755 sgid%2755 both%4711 dir/%2755").keep_dest();
+    for options in [&["-ai"][..], &["-aiA"], &["-aiAX"], &["-ai", "--no-p"]] {
+        for owner in ["--no-fuzzy", "--chown=1:1", "--chown=:1"] {
+            let options = [options, &["--fake-super", owner]].concat();
+            w.restore_dest().agree(&options).exits(0);
+        }
+    }
+    w.build("src", |t| drop(t.file("with_acl", "a").acl(GROUPS)));
+    w.build("dst", |t| drop(t.file("with_acl", "a")));
+    w.keep_dest();
+    for options in [&["-aiA"][..], &["-aiAX", "--chown=1:1"]] {
+        w.restore_dest().agree(&[options, &["--fake-super"]].concat()).exits(0);
+    }
+});

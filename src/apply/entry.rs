@@ -223,7 +223,8 @@ fn set_attributes(job: &Job<'_>, dir: &Dir, has: Has<'_>, out: &mut Outcome<'_>)
 /// compares with that: a new owner clears the set-ID bits and capabilities, an ACL sets the other bits; see
 /// `tests/attrs.rs`.
 fn reported_changes(job: &Job<'_>, have: &Entry, changes: Changes) -> Changes {
-    if job.source().kind() != Kind::File {
+    // --fake-super sets neither: it stores them.
+    if job.source().kind() != Kind::File || job.context.policy.preserve.fake_super {
         return changes;
     }
     let wanted = job.wanted_mode();
