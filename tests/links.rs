@@ -1038,8 +1038,8 @@ macro_rules! leaves_what_links_lead_to {
 macro_rules! removes_what_has_several_paths {
     ($name:ident, [$($option:expr),+], [$($source:literal),+]) => {
         synctest!($name, |w: World| {
-            let reason = "what an rsync reports is removed, although another path may need it";
-            w.not_with_stock(reason).not_with_daemon(reason).not_served(reason);
+            w.not_sent_by_rsync("it removes what arrives at once, although another path may need it");
+            w.not_with_daemon("in a module of rsync, links that lead up protect nothing");
             w.source("a b->a c->a d/f down->d x/y/g z/up->../x/y").dest("").file("list", "a\ndown/f\nz/up/g\n");
             // The order in which rsync notes removals depends on the time.
             w.stderr_unordered()

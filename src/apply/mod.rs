@@ -186,9 +186,9 @@ pub struct SourceFile {
     pub is_shared: bool,
 }
 
-/// The entries of the source that are removed at the end of the run, because they may have other paths in the transfer.
-#[derive(Default)]
-pub struct LateRemovals(Mutex<Vec<SourceFile>>);
+/// The entries of the source that are removed once everything has been read, because they may have other paths in the
+/// transfer. `None` from then on.
+pub struct LateRemovals(Mutex<Option<Vec<SourceFile>>>);
 
 /// The bases that `--fuzzy` chose for files in progress, by their paths.
 #[derive(Debug, Default)]

@@ -10,6 +10,7 @@ use crate::fs::{errno, sys};
 use crate::options::RemoveSource;
 use crate::plan::Action;
 use crate::report::event::{ErrorRole, Event, Problem, Weight, errno_words};
+use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::io;
 
@@ -38,8 +39,10 @@ impl SourceRemoval {
         }
         match (self, context.peer) {
             (SourceRemoval::Local(entry), _) if entry.is_shared => {
-                if entry.dir_if_unchanged(Some(arrived), out).is_some() {
-                    context.late_removals.add(entry);
+                if entry.dir_if_unchanged(Some(arrived), out).is_some()
+                    && let Some(entry) = context.late_removals.add(entry)
+                {
+                    entry.go(context.options.output.info.remove, Some(arrived), out);
                 }
             }
             (SourceRemoval::Local(entry), _) => {
@@ -57,15 +60,28 @@ impl SourceRemoval {
     }
 }
 
+impl Default for LateRemovals {
+    fn default() -> LateRemovals {
+        LateRemovals(Mutex::new(Some(Vec::new())))
+    }
+}
+
 impl LateRemovals {
-    /// Adds an entry that has arrived.
-    pub fn add(&self, entry: SourceFile) {
-        self.0.lock().push(entry.parked());
+    /// Adds an entry that has arrived. Returns it if everything has been read, so that it can be removed at once.
+    #[must_use]
+    pub fn add(&self, entry: SourceFile) -> Option<SourceFile> {
+        match &mut *self.0.lock() {
+            Some(entries) => {
+                entries.push(entry.parked());
+                None
+            }
+            None => Some(entry),
+        }
     }
 
     /// Removes the entries, once everything has been read. `info_level`: the level of `--info=remove`.
     pub fn go(&self, info_level: u8, events: &mut Vec<Event>) {
-        let mut entries = std::mem::take(&mut *self.0.lock());
+        let mut entries = self.0.lock().take().unwrap_or_default();
         // They were added as they arrived; messages come in list order.
         entries.sort_by(|one, other| {
             order::compare_paths((one.path.as_bytes(), false), (other.path.as_bytes(), false))

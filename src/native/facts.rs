@@ -50,7 +50,6 @@ pub fn dest_facts(takes_unrequested: bool, takes_totals: bool) -> DestFacts {
         takes_unrequested,
         takes_problems: true,
         takes_totals,
-        takes_late_reports: true,
         lists_bare_top: false,
         path_max_bytes: None,
         digests_prefix: false,

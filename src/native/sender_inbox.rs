@@ -81,6 +81,7 @@ impl SenderInbox {
             SenderJob::Send(_)
             | SenderJob::SendDigest(_)
             | SenderJob::Remove(_)
+            | SenderJob::RemoveLate
             | SenderJob::Forget(_) => None,
         });
         files.take(COLD_FILES_MAX).collect()

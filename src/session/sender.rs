@@ -190,10 +190,7 @@ impl<'a> Sender<'a> {
 
     /// Does what remains when the receiver has everything: late removals, the counts and reports of this end, the goodbye.
     fn end(&self, removed: Mutex<Tally>, tally: &mut Tally) -> Result<()> {
-        let mut events = Vec::new();
-        let info_level = self.run_context.options.output.info.remove;
-        self.late_removals.go(info_level, &mut events);
-        self.report_removals(events, &removed)?;
+        self.remove_late(&removed)?;
         let removed = removed.into_inner();
         tally.merge(&removed);
         tally.merge(&self.unsent.lock());

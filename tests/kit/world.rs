@@ -450,6 +450,19 @@ impl World {
         }
     }
 
+    /// Skips the case if an rsync sends to the program under test, for this reason.
+    pub fn not_sent_by_rsync(&self, reason: &str) -> &Self {
+        let is_sent_by_rsync = if self.is_pulled() {
+            self.route.is_stock()
+        } else {
+            self.route.is_served()
+        };
+        if is_sent_by_rsync {
+            skip(&format!("{:?}: {reason}", self.route));
+        }
+        self
+    }
+
     /// Skips the case if the oracle is older than `version`.
     pub fn needs_rsync(&self, version: &str) -> &Self {
         let found = oracle::version();

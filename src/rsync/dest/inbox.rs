@@ -57,6 +57,9 @@ pub(super) enum Order {
     Send(ContentRequest),
     /// Remove a file, which has arrived.
     Remove(FileId),
+    /// Remove what may have several paths in the transfer. An rsync that is the client takes reports about it only until
+    /// this end has ended the last phase but the session.
+    RemoveLate,
     /// End a list, of which nothing more is wanted.
     Forget(DirId),
     /// Return an item that requests no content, in its place between the contents. Its index.
@@ -122,7 +125,11 @@ impl DestInbox {
         // The thread that lists may wait until a list is ended.
         let ends_listing = match &order {
             Order::Forget(dir) => state.unfinished.remove(dir).is_some(),
-            Order::Send(_) | Order::Remove(_) | Order::Return(_) | Order::EndPhase => false,
+            Order::Send(_)
+            | Order::Remove(_)
+            | Order::RemoveLate
+            | Order::Return(_)
+            | Order::EndPhase => false,
         };
         state.order_bytes += cost;
         state.orders.push_back((order, cost));

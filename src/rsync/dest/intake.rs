@@ -114,8 +114,9 @@ impl<'a> DestIntake<'a> {
                 Ndx::Done => {
                     let mut shared = self.state.shared.lock();
                     let is_early = shared.lists.len() <= ended && !shared.has_all_lists;
-                    let is_goodbye =
-                        shared.has_all_lists && ended + 1 == shared.lists.len() + phases(protocol);
+                    let phases_end = shared.lists.len() + phases(protocol);
+                    let is_goodbye = shared.has_all_lists && ended + 1 == phases_end;
+                    let precedes_goodbye = shared.has_all_lists && ended + 2 == phases_end;
                     // No further item is about it.
                     let list = shared.lists.get_mut(ended);
                     let dir = list.and_then(|list| {
@@ -130,6 +131,12 @@ impl<'a> DestIntake<'a> {
                     ended += 1;
                     if is_goodbye {
                         break;
+                    }
+                    if precedes_goodbye {
+                        let order = Order::RemoveLate;
+                        self.inbox
+                            .add(order)
+                            .map_err(|error| controls.fail(error))?;
                     }
                     let end = dir.map_or(Order::EndPhase, Order::Forget);
                     self.inbox.add(end).map_err(|error| controls.fail(error))?;

@@ -148,6 +148,7 @@ impl DestPeer for RsyncDest<'_> {
                 None => return Ok(None),
                 Some(Order::Send(request)) => return Ok(Some(SenderJob::Send(request))),
                 Some(Order::Remove(file)) => return Ok(Some(SenderJob::Remove(file))),
+                Some(Order::RemoveLate) => return Ok(Some(SenderJob::RemoveLate)),
                 Some(Order::Forget(dir)) => {
                     self.send(DestEncoder::end_phase)?;
                     return Ok(Some(SenderJob::Forget(dir)));
@@ -241,7 +242,6 @@ fn rsync_facts() -> DestFacts {
         takes_unrequested: false,
         takes_problems: false,
         takes_totals: false,
-        takes_late_reports: false,
         lists_bare_top: true,
         path_max_bytes: Some(PATH_MAX_BYTES),
         digests_prefix: true,

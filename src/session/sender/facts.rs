@@ -10,8 +10,6 @@ pub struct DestFacts {
     pub takes_problems: bool,
     /// It shows how far the run is, and wants to know how long the list is before it has all of it: a sparsync.
     pub takes_totals: bool,
-    /// It takes reports of this end also once it has everything: a sparsync.
-    pub takes_late_reports: bool,
     /// Its list has the transfer's root even if that gets no attributes: an rsync.
     pub lists_bare_top: bool,
     /// It rejects longer paths: an rsync.

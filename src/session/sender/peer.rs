@@ -101,6 +101,9 @@ pub enum SenderJob {
     SendDigest(FileId),
     /// Remove a file, which has arrived.
     Remove(FileId),
+    /// Remove what may have several paths in the transfer: nothing more is read. It need not come: what is left is removed
+    /// at the end of the session.
+    RemoveLate,
     /// Nothing more of a listing is wanted.
     Forget(DirId),
 }

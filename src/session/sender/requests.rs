@@ -45,6 +45,7 @@ impl Sender<'_> {
                 SenderJob::Remove(file) => {
                     self.remove(&*kept.requested(file.dir)?, file, removed)?;
                 }
+                SenderJob::RemoveLate => self.remove_late(removed)?,
                 SenderJob::SendDigest(file) => {
                     let digest = self.digest_of(&*kept.requested(file.dir)?, file)?;
                     self.peer.send_digest(file, digest)?;
@@ -147,18 +148,30 @@ impl Sender<'_> {
             followed: self.run_context.options.select.copy_links,
             is_shared: place.may_have_other_paths(&self.run_context.options.select),
         };
-        if leaving.is_shared && self.facts().takes_late_reports {
-            self.late_removals.add(leaving);
+        let leaving = if leaving.is_shared {
+            self.late_removals.add(leaving)
+        } else {
+            Some(leaving)
+        };
+        let Some(leaving) = leaving else {
             return Ok(());
-        }
+        };
         let mut events = Vec::new();
         let info_level = self.run_context.options.output.info.remove;
         leaving.go(info_level, None, &mut events);
         self.report_removals(events, removed)
     }
 
+    /// Removes the files that may have several paths in the transfer, now that everything has been read.
+    pub(super) fn remove_late(&self, removed: &Mutex<Tally>) -> Result<()> {
+        let mut events = Vec::new();
+        let info_level = self.run_context.options.output.info.remove;
+        self.late_removals.go(info_level, &mut events);
+        self.report_removals(events, removed)
+    }
+
     /// Reports the removal of files, and counts them in `removed`.
-    pub(super) fn report_removals(&self, events: Vec<Event>, removed: &Mutex<Tally>) -> Result<()> {
+    fn report_removals(&self, events: Vec<Event>, removed: &Mutex<Tally>) -> Result<()> {
         for event in events {
             removed.lock().event(&event);
             (self.report)(event)?;
