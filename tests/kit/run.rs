@@ -224,11 +224,26 @@ pub fn interrupt(
     output
 }
 
+/// Returns where a program is that the `PATH` finds. With its name alone and another environment, `Command` would have to
+/// fork this process, whose page tables take longer to copy than most programs run.
+fn located(program: &Path, surroundings: &Surroundings) -> PathBuf {
+    let has_own_path = surroundings.env.iter().any(|(key, _)| key == "PATH");
+    if program.components().count() > 1 || has_own_path {
+        return program.to_owned();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).map(|dir| dir.join(program));
+    let found = places.find(|place| place.is_file());
+    found.unwrap_or_else(|| program.to_owned())
+}
+
 fn start(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surroundings) -> Child {
     let mut command = match surroundings.umask {
         USUAL_UMASK => {
             set_usual_umask();
-            Command::new(program)
+            let mut command = Command::new(located(program, surroundings));
+            command.arg0(program);
+            command
         }
         // The umask belongs to the process, so a shell sets another one in the child.
         umask => {
