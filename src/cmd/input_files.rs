@@ -129,7 +129,7 @@ pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
     let mut too_long = Vec::new();
     for parsed in parsed.extract_if(.., |parsed| matches!(parsed, Parsed::TooLong(_))) {
         if let Parsed::TooLong(warning) = parsed {
-            too_long.push(warning);
+            too_long.push(warning.into_vec());
         }
     }
 

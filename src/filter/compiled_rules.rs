@@ -593,7 +593,7 @@ impl ChainBuilder<'_> {
                     own.depth -= 1;
                 }
                 Parsed::Nothing => {}
-                Parsed::TooLong(warning) => self.too_long.push(warning),
+                Parsed::TooLong(warning) => self.too_long.push(warning.into_vec()),
             }
         }
         Ok(())

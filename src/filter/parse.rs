@@ -39,16 +39,27 @@ pub enum Complaint {
 enum RuleSource {
     /// In an argument or an environment variable.
     Given,
+    /// In this line of the file of this name. Its description is only made for a message: a file can have millions of lines.
+    Line(Arc<[u8]>, usize),
     /// In a file, in rsync's format, e.g. `rules line 3`.
     File(Vec<u8>),
 }
 
 impl RuleSource {
+    /// Returns the place in a file, in rsync's format.
+    fn in_file(&self) -> Option<Vec<u8>> {
+        match self {
+            RuleSource::Given => None,
+            RuleSource::Line(name, line) => Some(line_of(name, *line)),
+            RuleSource::File(place) => Some(place.clone()),
+        }
+    }
+
     /// Returns how a message refers to this text of a rule.
     fn shown(&self, text: &[u8]) -> Vec<u8> {
-        match self {
-            RuleSource::Given => text.to_vec(),
-            RuleSource::File(place) => [b"<rule from ", &place[..], b">"].concat(),
+        match self.in_file() {
+            None => text.to_vec(),
+            Some(place) => [b"<rule from ", &place[..], b">"].concat(),
         }
     }
 
@@ -181,10 +192,11 @@ pub fn parse_from(
     from0: bool,
 ) -> Result<Vec<Parsed>, BadRule> {
     let buffer = Arc::new(text);
+    let name: Arc<[u8]> = name.into();
     lines(&buffer, from0)
         .filter(|(_, line)| is_rule_line(line))
         .map(|(number, line)| {
-            let place = RuleSource::File(line_of(name, number));
+            let place = RuleSource::Line(name.clone(), number);
             parse_one(
                 line,
                 Grammar::OldStyle { include },
@@ -453,7 +465,7 @@ fn parse_one(
         return Err(bad(Complaint::UnexpectedEnd));
     }
     if let Some(warning) = place.too_long(pattern) {
-        return Ok(Parsed::TooLong(warning));
+        return Ok(Parsed::TooLong(warning.into()));
     }
     Ok(Parsed::Rule(Rule {
         include,
@@ -562,7 +574,7 @@ fn parse_rule(
         return Err(Complaint::UnexpectedEnd);
     }
     if let Some(warning) = place.too_long(argument) {
-        return Ok(Parsed::TooLong(warning));
+        return Ok(Parsed::TooLong(warning.into()));
     }
     if !merges {
         let pattern = part(argument);
@@ -588,10 +600,7 @@ fn parse_rule(
         absolute,
         perishable,
         xattr,
-        named_at: match place {
-            RuleSource::Given => None,
-            RuleSource::File(place) => Some(place.clone()),
-        },
+        named_at: place.in_file(),
     })))
 }
 
@@ -920,30 +929,30 @@ mod tests {
         );
     }
 
+    /// There can be millions of rules, so what is rare is in boxes.
+    #[test]
+    fn parsed_lines_take_no_more_memory_than_rules() {
+        assert_eq!(size_of::<Parsed>(), size_of::<Rule>());
+    }
+
     #[test]
     fn rules_that_are_too_long_have_no_effect_but_a_warning() {
         let pattern = |len| "x".repeat(len).into_bytes();
         let warning = |shown: &[u8]| [b"discarding over-long filter: ", shown].concat();
+        let too_long = |shown: &[u8]| Parsed::TooLong(warning(shown).into());
         let long = pattern(PATTERN_MAX_BYTES + 1);
         for rule in [&b"- "[..], b": ", b"-/s ", b"exclude "] {
             let parse = |pattern: &[u8]| parse_filter(&[rule, pattern].concat()).unwrap();
             let longest = parse(&pattern(PATTERN_MAX_BYTES));
             assert!(!matches!(longest, Parsed::TooLong(_)), "{longest:?}");
-            assert_eq!(parse(&long), Parsed::TooLong(warning(&long)));
+            assert_eq!(parse(&long), too_long(&long));
         }
-        assert_eq!(
-            parse_exclude(&long),
-            Ok(Parsed::TooLong(warning(&long))),
-            "without a name"
-        );
+        assert_eq!(parse_exclude(&long), Ok(too_long(&long)), "without a name");
 
         // The text of a file is not shown.
         let text = [&b"a\n- "[..], &long, b"\n"].concat();
         let list = parse_from(b"list", text, false, false).unwrap();
-        assert_eq!(
-            list[1],
-            Parsed::TooLong(warning(b"<rule from list line 2>"))
-        );
+        assert_eq!(list[1], too_long(b"<rule from list line 2>"));
         assert_eq!(patterns(&list), ["- a", ""]);
 
         let env = [&long, &b" b"[..]].concat();

@@ -370,8 +370,8 @@ pub enum Parsed {
     /// The text was empty, which is allowed and has no effect.
     Nothing,
     /// Its pattern, or the name of its file, has more than [`PATTERN_MAX_BYTES`]. As in rsync, it has no effect but a
-    /// warning, which this holds.
-    TooLong(Vec<u8>),
+    /// warning, which this holds. In a box, as files are.
+    TooLong(Box<[u8]>),
 }
 
 impl Parsed {
